@@ -6,6 +6,7 @@ import subprocess
 import threading
 
 from harness.cluster import Cluster, wait_until_shared
+from harness.faults import Clock
 from harness.servers import eventually, free_port
 
 SECONDS = 60
@@ -128,3 +129,23 @@ def test_data_directories_stay_with_their_catalog(cluster, tmp_path):
     refused(alone, "store.data_dirs", "without a cluster")
     member.command = lambda: with_cluster
     member.start()
+
+
+def test_a_clock_that_is_far_off_is_refused(cluster, tmp_path):
+    first, second = cluster.worker("w1"), cluster.worker("w2")
+    first.start()
+    clock, variables = Clock(tmp_path), second.environment
+    second.environment = lambda: variables() | clock.variables()
+    clock.move(-100)
+    refused(second, "this machine's clock is", "s behind worker w1's", "NTP")
+    assert [worker["id"] for worker in first.ask("cluster")["workers"]] == ["w1"], "nothing is half joined"
+    clock.move(100)
+    refused(second, "this machine's clock is", "s ahead of worker w1's")
+    clock.move(10)
+    second.start()
+    wait_until_shared([first, second])
+    # It has bytes now that others may want.
+    assert second.stop() == 0
+    clock.move(100)
+    second.start()
+    wait_until_shared([first, second])

@@ -256,7 +256,7 @@ pub struct ClusterWorker {
     pub version: Option<String>,
     /// What it says of itself; absent when it does not answer.
     pub status: Option<Status>,
-    /// Why it does not answer.
+    /// Why it does not answer, or how it differs from the worker that is asked.
     pub problem: Option<String>,
 }
 

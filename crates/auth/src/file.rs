@@ -1,8 +1,9 @@
 //! The users file.
 
 use serde::Deserialize;
+use sha2::{Digest, Sha256};
 
-use crate::grant::Grant;
+use crate::grant::{Action, Grant};
 use crate::secret::Secret;
 use crate::user::{User, owner_id_of};
 
@@ -39,6 +40,40 @@ struct UserEntry {
 pub(crate) struct Parsed {
     pub(crate) users: Vec<User>,
     pub(crate) anonymous: Vec<Grant>,
+}
+
+impl Parsed {
+    /// Equal where the users and grants are, in whatever order they stand. Hexadecimal.
+    pub(crate) fn digest(&self) -> String {
+        let mut digests: Vec<_> = self.users.iter().map(digest_of).collect();
+        digests.sort_unstable();
+        digests.push(digest_of_grants(&self.anonymous));
+        hex::encode(Sha256::digest(digests.concat()))
+    }
+}
+
+fn digest_of(user: &User) -> [u8; 32] {
+    let User { name, owner_id, access_key, secret, grants } = user;
+    let texts = [name, owner_id, access_key, secret.expose()].map(Sha256::digest);
+    let mut digest = Sha256::new();
+    texts.iter().for_each(|text| digest.update(text));
+    digest.update(digest_of_grants(grants));
+    digest.finalize().into()
+}
+
+/// They say together what is allowed: their order says nothing.
+fn digest_of_grants(grants: &[Grant]) -> [u8; 32] {
+    let action = |action: &Action| format!("{action:?}");
+    let mut allowed: Vec<_> =
+        grants.iter().flat_map(|grant| grant.allow.iter().map(|allow| (&grant.path, action(allow)))).collect();
+    allowed.sort_unstable();
+    allowed.dedup();
+    let mut digest = Sha256::new();
+    for (path, action) in allowed {
+        digest.update(Sha256::digest(path));
+        digest.update(Sha256::digest(action));
+    }
+    digest.finalize().into()
 }
 
 /// Parses and checks the text. The error is one line for an operator, and contains no secret.

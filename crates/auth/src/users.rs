@@ -34,6 +34,7 @@ struct Shared {
 struct Table {
     by_access_key: HashMap<String, Arc<User>>,
     anonymous: Arc<User>,
+    digest: String,
 }
 
 impl Users {
@@ -71,6 +72,11 @@ impl Users {
         Arc::clone(&self.shared.table.read().anonymous)
     }
 
+    /// Of the users of the file and of the grants of requests without a signature: equal where these are. Hexadecimal.
+    pub fn digest(&self) -> String {
+        self.shared.table.read().digest.clone()
+    }
+
     /// Reads the file now. Returns whether anything changed. After an error, the users stay as they were.
     pub fn reload(&self) -> Result<bool, InvalidFile> {
         let Some(file) = &self.shared.file else { return Ok(false) };
@@ -92,6 +98,7 @@ impl Users {
 
 impl Table {
     fn new(root: &Arc<User>, parsed: Parsed) -> Self {
+        let digest = parsed.digest();
         let mut by_access_key: HashMap<_, _> =
             parsed.users.into_iter().map(|user| (user.access_key.clone(), Arc::new(user))).collect();
         // Last, so that no entry of the file can replace the root user.
@@ -103,7 +110,7 @@ impl Table {
             secret: Secret::new(""),
             grants: parsed.anonymous,
         });
-        Self { by_access_key, anonymous }
+        Self { by_access_key, anonymous, digest }
     }
 }
 

@@ -29,7 +29,7 @@ use crate::read::doubt::Doubt;
 use crate::read::single_flight::SingleFlight;
 use crate::read::validity::Validity;
 use crate::read_leases::GrantedLeases;
-use crate::warm_up::GainedSlots;
+use crate::warm_up::{GainedSlots, HandOvers};
 use crate::write::write_times::WriteTimes;
 use crate::{Result, Settings};
 
@@ -46,6 +46,8 @@ pub(crate) struct Home {
     pub(crate) validity: Validity,
     /// Slots whose objects are taken over from the homes before.
     pub(crate) gained: GainedSlots,
+    /// Of those, slots of workers that are leaving.
+    pub(crate) hand_overs: HandOvers,
     pub(crate) positions: Positions,
     /// Pages of under stores' listings.
     pub(crate) pages: Pages,
@@ -105,6 +107,7 @@ impl Home {
             lookups: SingleFlight::new(),
             validity: Validity::new(env.clone(), hasher),
             gained: GainedSlots::new(Arc::clone(&env.clock)),
+            hand_overs: HandOvers::default(),
             positions: Positions::new(env.clone()),
             pages: Pages::new(hasher.clone()),
             settle: Settle::load(env.clone(), settings.settle_time.0, catalog.as_ref(), start).await?,

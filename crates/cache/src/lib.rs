@@ -57,7 +57,7 @@ pub use persist::undeliverable::{Undeliverable, UndeliverableChange, Undeliverab
 pub use read_leases::{LeaseRequest, LeaseTerms, ReadLease, Reader};
 pub use request::*;
 pub use settings::{Mount, Mounts, Settings};
-pub use warm_up::{CleanCopy, CleanRange, CleanTerms};
+pub use warm_up::{CleanCopy, CleanRange, CleanTerms, HotObject};
 pub use write::passing::PassingChange;
 pub use write::receive::BodyDigests;
 
@@ -220,6 +220,12 @@ impl Cache {
     /// Bytes of such a copy. `None`: they are not here, or are of another version.
     pub fn clean_bytes(&self, wanted: &CleanRange) -> Option<ByteStream> {
         self.worker.clean_bytes(wanted)
+    }
+
+    /// The clean objects in these slots that were read here since they were written or last kept from eviction, those
+    /// with most reads first. For their new home, while this worker leaves.
+    pub async fn hot_objects(&self, slots: &SlotSet) -> Vec<HotObject> {
+        self.worker.hot_objects(slots).await
     }
 
     /// Whether there is room for a copy of so many bytes now. It is not reserved.

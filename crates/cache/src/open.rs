@@ -132,6 +132,7 @@ fn start_tasks(worker: &Arc<Worker>) -> Vec<Task<()>> {
     tasks.extend(others.map(|others| forebay_env::spawn(Arc::clone(worker).fetch_loop(others))));
     if let Some(others) = &worker.others {
         tasks.push(forebay_env::spawn(Arc::clone(worker).copies_loop()));
+        tasks.push(forebay_env::spawn(Arc::clone(worker).hand_over_loop(Arc::clone(others))));
         tasks.push(forebay_env::spawn(Arc::clone(worker).renew_loop(Arc::clone(others))));
     }
     if worker.catalog.slots().is_some() {

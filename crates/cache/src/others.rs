@@ -13,8 +13,8 @@ use serde::{Deserialize, Serialize};
 use crate::copies::CopyId;
 use crate::read_leases::{LeaseRequest, ReadLease, Reader};
 use crate::{
-    ByteStream, CachedObject, CleanCopy, CleanRange, Conditions, GetObject, ObjectBody, ObjectDetail, ObjectHead,
-    PutObject, Result, ShareFindings, ShareReport, Written,
+    ByteStream, CachedObject, CleanCopy, CleanRange, Conditions, GetObject, HotObject, ObjectBody, ObjectDetail,
+    ObjectHead, PutObject, Result, ShareFindings, ShareReport, Written,
 };
 use home_records::{HomeRecords, RecordRange};
 
@@ -66,6 +66,8 @@ pub struct Needs {
     /// Set when each object and part has the copies that its policy asks for at this worker and these others, and what
     /// is written from now on will, too.
     pub complete_at: Option<BTreeSet<String>>,
+    /// Workers that are leaving, and from which it still takes over what is read often.
+    pub takes_over_from: BTreeSet<String>,
 }
 
 /// A step of the deletion of a bucket. All workers do it, each for the keys that are at home there.
@@ -190,6 +192,12 @@ pub trait OtherWorkers: Send + Sync + 'static {
     /// As [`OtherWorkers::clean_copy`].
     async fn clean_bytes(&self, worker: &str, wanted: &CleanRange) -> Result<Option<ByteStream>>;
 
+    /// Asks a worker that is leaving what is read often: see [`Cache::hot_objects`](crate::Cache::hot_objects).
+    ///
+    /// # Errors
+    /// As [`OtherWorkers::clean_copy`].
+    async fn hot_objects(&self, worker: &str, slots: &SlotSet) -> Result<Vec<HotObject>>;
+
     /// Asks what a worker has begun for jobs: see [`Cache::job_shares`](crate::Cache::job_shares).
     ///
     /// # Errors
@@ -217,6 +225,11 @@ pub trait OtherWorkers: Send + Sync + 'static {
     /// Those of them that stay, and may take copies.
     fn takers(&self) -> Vec<Taker> {
         self.workers().into_iter().map(|worker| Taker { worker, life: 0 }).collect()
+    }
+
+    /// Whether a worker lives and is being drained.
+    fn is_leaving(&self, worker: &str) -> bool {
+        self.workers().iter().any(|other| other == worker) && !self.takers().iter().any(|taker| taker.worker == worker)
     }
 
     /// Why not everybody can be asked who may have bytes: a worker that does not live, and may come back with them.

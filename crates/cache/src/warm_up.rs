@@ -8,6 +8,8 @@
 
 mod gained;
 mod give;
+mod hand_over;
+mod hand_overs;
 mod take_over;
 pub(crate) mod touched;
 
@@ -17,6 +19,7 @@ use forebay_types::{ByteRange, ETag, ObjectPath};
 use serde::{Deserialize, Serialize};
 
 pub(crate) use gained::GainedSlots;
+pub(crate) use hand_overs::HandOvers;
 
 use crate::ByteStream;
 
@@ -47,4 +50,12 @@ pub struct CleanRange {
     pub remote_etag: ETag,
     pub size: u64,
     pub range: ByteRange,
+}
+
+/// An object that a worker has read often.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HotObject {
+    pub path: ObjectPath,
+    /// Its bytes there, in order.
+    pub cached: Vec<ByteRange>,
 }

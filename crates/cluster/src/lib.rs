@@ -30,5 +30,6 @@ pub use identity::{ClusterIdentity, check_alone, has_joined};
 pub use layout::WorkerId;
 pub use leaving::{LeavingError, LeavingResult};
 pub use member_record::Addresses;
+pub use ownership::addresses_told;
 pub use placement::Placement;
 pub use view::{Homes, Member, MemberState, Moves, View};

@@ -14,7 +14,7 @@ use forebay_store::ValueWrite;
 use crate::ClusterSettings;
 use crate::layout::{self, WorkerId, slot_key, worker_key};
 use crate::leaving_record::{Leaving, LeavingRecord};
-use crate::member_record::MemberRecord;
+use crate::member_record::{Addresses, MemberRecord};
 use crate::placement::Placement;
 use crate::silence::{START_MAX, Sign, Silences};
 use crate::slot_record::SlotRecord;
@@ -113,12 +113,7 @@ impl Ownership<'_> {
 
     /// All workers that are seen, and where they are reached.
     pub(crate) async fn members(&self, seen: &Seen) -> Result<Members> {
-        let mut told = BTreeMap::new();
-        for (key, found) in scan_all(self.engine, layout::MEMBERS_PREFIX).await? {
-            let Some(worker) = layout::parse_member_key(&key) else { continue };
-            let record = MemberRecord::decode(&worker, &found.value)?;
-            told.insert(worker, record);
-        }
+        let mut told = members_told(self.engine).await?;
         let now = self.env.clock.monotonic();
         let state = |worker: &WorkerId, record: &WorkerRecord, version: u64| match record.state {
             WorkerState::Live if worker == self.worker => MemberState::Live,
@@ -307,6 +302,26 @@ impl Seen {
         }
         Ok(found.into_iter().map(|(worker, slots)| Former { worker, slots }).collect())
     }
+}
+
+/// What workers have told when they started, whether they live or not.
+async fn members_told(engine: &dyn Engine) -> Result<BTreeMap<WorkerId, MemberRecord>> {
+    let mut told = BTreeMap::new();
+    for (key, found) in scan_all(engine, layout::MEMBERS_PREFIX).await? {
+        let Some(worker) = layout::parse_member_key(&key) else { continue };
+        let record = MemberRecord::decode(&worker, &found.value)?;
+        told.insert(worker, record);
+    }
+    Ok(told)
+}
+
+/// Where workers are reached, whether they live or not. It can be asked before this worker is in the cluster.
+///
+/// # Errors
+/// `Corrupt` for records that can't be decoded; whatever the engine answers.
+pub async fn addresses_told(engine: &dyn Engine) -> Result<BTreeMap<WorkerId, Addresses>> {
+    let told = members_told(engine).await?;
+    Ok(told.into_iter().map(|(worker, record)| (worker, record.addresses)).collect())
 }
 
 async fn scan_all(engine: &dyn Engine, prefix: &[u8]) -> Result<Vec<(bytes::Bytes, Versioned)>> {

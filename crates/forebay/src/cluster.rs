@@ -3,6 +3,7 @@
 //! What is here wires parts: the engine (`forebay-etcd`), the catalog of a home (`forebay-cluster`) and the messages
 //! between workers (`forebay-peers`).
 
+mod agreement;
 mod drain;
 mod join;
 mod measured;
@@ -21,9 +22,9 @@ use forebay_catalog::Catalog;
 use forebay_cluster::{HomeCatalog, WorkerId};
 use forebay_env::{Env, Task};
 use forebay_etcd::EtcdEngine;
-use forebay_peers::{Identity, PeerServer, Peers};
+use forebay_peers::{Identity, OwnSettings, PeerServer, Peers};
 use forebay_s3::{Homes, S3Service};
-use futures::future::join as both;
+use futures::future::join3;
 use prometheus_client::registry::Registry;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
@@ -35,6 +36,7 @@ use requests::{ForwardedRequests, PassedOn};
 use router::Router;
 use state::ClusterState;
 
+pub(crate) use agreement::{Agreement, Difference, aside};
 pub(crate) use join::{addresses, join};
 
 /// How often to look whether the slots are lost.
@@ -59,6 +61,9 @@ pub(crate) struct Joined {
     peers: Peers,
     health: Arc<EngineHealth>,
     moves: SlotMoves,
+    /// What others compare with theirs.
+    own_settings: OwnSettings,
+    agreement: Arc<Agreement>,
 }
 
 /// The metrics of a cluster, which its name is a label of.
@@ -92,7 +97,13 @@ impl Joined {
             cache: cache.clone(),
             env: self.env.clone(),
             catalog: Arc::clone(&self.catalog),
+            agreement: Arc::clone(&self.agreement),
         })
+    }
+
+    /// For notices: how other workers differ from this one.
+    pub(crate) fn agreement(&self) -> Arc<Agreement> {
+        Arc::clone(&self.agreement)
     }
 
     /// For Prometheus: the same.
@@ -102,6 +113,7 @@ impl Joined {
             router: Arc::clone(&self.router),
             cache: cache.clone(),
             engine: Arc::clone(&self.health),
+            agreement: Arc::clone(&self.agreement),
         };
         metrics.register(&self.moves, metrics_of(registry, &self.name));
     }
@@ -109,14 +121,18 @@ impl Joined {
     /// Answers other workers, and takes slots that this one should have and nobody has. When it returns, requests of
     /// clients find their homes.
     pub(crate) async fn work(self, listener: TcpListener, cache: &Cache, service: &S3Service) -> Working {
-        let Self { name: _, env, engine, catalog, router, identity, peers, health, moves } = self;
+        let Self { name: _, env, engine, catalog, router, identity, peers, health, moves, own_settings, agreement } =
+            self;
         let (stop, cut) = (CancellationToken::new(), CancellationToken::new());
         let (answers, requests) = (Arc::new(cache.clone()), Arc::new(ForwardedRequests::new(service.clone())));
-        let server = PeerServer::new(env.clone(), identity, router.own(), answers, requests);
+        let told = Arc::clone(&own_settings);
+        let server = PeerServer::new(env.clone(), identity, router.own(), answers, requests, told);
         let server = forebay_env::spawn(server.run(listener, stop.clone(), cut.clone()));
         let clock = Arc::clone(&env.clock);
+        let (others, members) = (peers.clone(), Arc::clone(&router));
         let maintenance = forebay_env::spawn(async move {
-            both(engine.maintain(), health.follow(&engine, clock.as_ref())).await;
+            let agreement = agreement.follow(&own_settings, &others, &members, clock.as_ref());
+            join3(engine.maintain(), health.follow(&engine, clock.as_ref()), agreement).await;
         });
         let (stop_following, drained) = (CancellationToken::new(), CancellationToken::new());
         let (own, seen) = (router.own().to_owned(), Arc::clone(&router));

@@ -374,7 +374,7 @@ impl Worker {
         UnderStoreMetrics::register(&mut registry, &places);
         let (store, syncs) = open_store(env, disks, store_settings, &mut registry).await?;
         let joined = match addresses {
-            Some(addresses) => Some(cluster::join(config, env, &store, addresses, &mut registry).await?),
+            Some(addresses) => Some(cluster::join(config, env, &store, addresses, &users, &mut registry).await?),
             None => None,
         };
         let catalog = match &joined {
@@ -414,6 +414,7 @@ impl Worker {
             store,
             syncs,
             users: users.clone(),
+            agreement: joined.as_ref().map(Joined::agreement),
             places: places.clone(),
             notices,
             metrics: WatchMetrics::register(&mut registry),

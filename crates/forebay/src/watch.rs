@@ -19,6 +19,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
+use crate::cluster::Agreement;
 use crate::metrics::{DirectoryLabels, StoreObserver, SyncTotal};
 use crate::places::Places;
 pub(crate) use devices::device_of;
@@ -61,6 +62,8 @@ pub(crate) struct Watch {
     pub(crate) syncs: Arc<StoreObserver>,
     pub(crate) places: Places,
     pub(crate) users: Users,
+    /// With the other workers of a cluster.
+    pub(crate) agreement: Option<Arc<Agreement>>,
     pub(crate) notices: Notices,
     pub(crate) metrics: WatchMetrics,
     /// Share of the capacity that pinned data may take.
@@ -170,6 +173,7 @@ impl Watch {
             users_file: self.users.refusal(),
             replaced_rules: self.cache.replaced_rules(),
             is_cut_off: self.cache.is_cut_off(),
+            differences: self.agreement.as_ref().map(|agreement| agreement.differences()).unwrap_or_default(),
         }
     }
 

@@ -6,8 +6,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use forebay_cache::{
     ByteStream, Cache, CachedObject, CleanCopy, CleanRange, Conditions, CopyId, DeletionStep, Fate, GetObject,
-    HeldBytes, HomeRecords, LeaseRequest, Needs, NewCopy, ObjectBody, ObjectDetail, ObjectHead, PutObject, ReadLease,
-    RecordRange, Result, ShareFindings, ShareReport, SlotSet, Status, Written,
+    HeldBytes, HomeRecords, HotObject, LeaseRequest, Needs, NewCopy, ObjectBody, ObjectDetail, ObjectHead, PutObject,
+    ReadLease, RecordRange, Result, ShareFindings, ShareReport, SlotSet, Status, Written,
 };
 use forebay_env::Clock;
 use forebay_types::{BucketName, Generation, ObjectPath, Tags};
@@ -16,6 +16,7 @@ use http::header::CONTENT_LENGTH;
 use hyper::body::Incoming;
 use serde::Serialize;
 
+use crate::OwnSettings;
 use crate::message::{PeerBody, value};
 use crate::question::{self, Clean, Held, Leased, Question, Refusal, copy_id, to_json};
 
@@ -61,6 +62,8 @@ pub trait Answers: Send + Sync + 'static {
     async fn clean_copy(&self, path: &ObjectPath, bytes_max: u64) -> Result<Option<CleanCopy>>;
     /// See [`Cache::clean_bytes`].
     fn clean_bytes(&self, wanted: &CleanRange) -> Option<ByteStream>;
+    /// See [`Cache::hot_objects`].
+    async fn hot_objects(&self, slots: &SlotSet) -> Vec<HotObject>;
     /// See [`Cache::job_shares`].
     async fn job_shares(&self) -> Result<Vec<ShareReport>>;
     /// See [`Cache::share_findings`].
@@ -145,6 +148,10 @@ impl Answers for Cache {
         Cache::clean_bytes(self, wanted)
     }
 
+    async fn hot_objects(&self, slots: &SlotSet) -> Vec<HotObject> {
+        Cache::hot_objects(self, slots).await
+    }
+
     async fn job_shares(&self) -> Result<Vec<ShareReport>> {
         Cache::job_shares(self).await
     }
@@ -165,6 +172,7 @@ impl Answers for Cache {
 /// Answers a question of the worker `from`. `None`: it makes no sense.
 pub(crate) async fn answer(
     answers: &dyn Answers,
+    settings: &OwnSettings,
     clock: &Arc<dyn Clock>,
     from: &str,
     body: Incoming,
@@ -225,6 +233,8 @@ pub(crate) async fn answer(
             let found = answers.job_findings(&id, after, limit as usize).await;
             say(found.and_then(|found| to_json(&found)), None)
         }
+        Question::HotObjects(slots) => say(Ok(answers.hot_objects(&slots).await), None),
+        Question::Settings => say(Ok(settings()), None),
         Question::HasCopies(copies) => {
             let copies: Vec<_> = copies.into_iter().map(copy_id).collect();
             say(Ok(answers.has_copies(&copies)), None)

@@ -5,17 +5,20 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use forebay_cache::{
-    ByteStream, CachedObject, CleanCopy, CleanRange, Conditions, CopyId, DeletionStep, Fate, GetObject, HeldBytes,
-    HomeRecords, LeaseRequest, Needs, NewCopy, ObjectBody, ObjectDetail, ObjectHead, OtherWorkers, PutObject,
-    ReadLease, Reader, RecordRange, Result, ShareFindings, ShareReport, SlotSet, Status, Taker, Written,
+    ByteStream, CachedObject, CleanCopy, CleanRange, Conditions, CopyId, DeletionStep, Error, Fate, GetObject,
+    HeldBytes, HomeRecords, HotObject, LeaseRequest, Needs, NewCopy, ObjectBody, ObjectDetail, ObjectHead,
+    OtherWorkers, PutObject, ReadLease, Reader, RecordRange, Result, ShareFindings, ShareReport, SlotSet, Status,
+    Taker, Written,
 };
 use forebay_types::{BucketName, Generation, ObjectPath, Tags};
 use http::header::CONTENT_LENGTH;
-use http::{Method, Request, StatusCode};
+use http::{Method, Request, Response, StatusCode};
+use hyper::body::Incoming;
 use serde::de::DeserializeOwned;
 
+use crate::WorkerSettings;
 use crate::client::Peers;
-use crate::message::{ASK, KIND, value};
+use crate::message::{ASK, KIND, PeerBody, value};
 use crate::question::{self, Clean, Copy, Held, Leased, Put, Question, Refusal, from_json, of_copy, unavailable};
 
 /// For an answer from memory and from local disks, and between two pieces of its body.
@@ -24,14 +27,33 @@ const LOCAL_MAX: Duration = Duration::from_secs(10);
 /// For an answer from local disks that saves a request to the under store, and between two pieces of its body.
 const CLEAN_MAX: Duration = Duration::from_secs(2);
 
+/// For an answer that takes a look at all objects on the disks.
+const HOT_MAX: Duration = Duration::from_secs(30);
+
 /// For an answer about jobs, for somebody who looks at a page.
 const JOBS_MAX: Duration = Duration::from_secs(2);
+
+/// For an answer from memory that a start waits for.
+const SETTINGS_MAX: Duration = Duration::from_secs(2);
 
 /// For an answer that may need the under store, or a body of the question; and between two pieces of its body.
 const REMOTE_MAX: Duration = Duration::from_secs(120);
 
 /// Bytes of a copy that a worker takes in a second at least.
 const COPIED_PER_SECOND: u64 = 8 << 20;
+
+/// # Errors
+/// `Internal` when the question can't be encoded.
+fn packed(question: &Question, body: Option<(ByteStream, u64)>) -> Result<Request<PeerBody>> {
+    let (body, length) = question::message(question, body)?;
+    let request = Request::builder().method(Method::POST).uri("/").header(KIND, ASK);
+    let request = request.header(CONTENT_LENGTH, value(&length.to_string()));
+    Ok(request.body(body).expect("all of it is printable"))
+}
+
+fn silent(worker: &str) -> Error {
+    unavailable(format!("worker {worker} does not answer"))
+}
 
 impl Peers {
     /// The answer of a worker, and the bytes behind it.
@@ -44,9 +66,11 @@ impl Peers {
         let longest = match &question {
             Question::Held { .. } | Question::Records(_) | Question::Status | Question::Needs => LOCAL_MAX,
             Question::Fates(_) | Question::HasCopies(_) | Question::Cached { .. } => LOCAL_MAX,
+            Question::HotObjects(_) => HOT_MAX,
             Question::ReadLease(_) | Question::EndLeases { .. } | Question::RoomForCopy { .. } => LOCAL_MAX,
             Question::CleanCopy { .. } | Question::CleanBytes(_) => CLEAN_MAX,
             Question::JobShares | Question::JobFindings { .. } => JOBS_MAX,
+            Question::Settings => SETTINGS_MAX,
             Question::TakeCopy(copy) => LOCAL_MAX + Duration::from_secs(copy.size() / COPIED_PER_SECOND),
             Question::Put(_) | Question::Delete { .. } => REMOTE_MAX,
             Question::Get(_)
@@ -55,26 +79,33 @@ impl Peers {
             | Question::Detail(_)
             | Question::Deletion { .. } => REMOTE_MAX,
         };
-        let (body, length) = question::message(&question, body)?;
-        let request = Request::builder().method(Method::POST).uri("/").header(KIND, ASK);
-        let request = request.header(CONTENT_LENGTH, value(&length.to_string()));
-        let request = request.body(body).expect("all of it is printable");
-        let answer = async {
-            let answer = self.send(worker, request).await.map_err(|error| unavailable(error.to_string()))?;
-            match answer.status() {
-                StatusCode::OK => question::read(&self.clock, worker, answer.into_body(), longest).await,
-                status => Err(unavailable(format!("worker {worker} does not understand a question: {status}"))),
-            }
-        };
-        let (answer, body): (std::result::Result<A, Refusal>, _) = tokio::select! {
+        let request = packed(&question, body)?;
+        let answer = async { self.read(worker, self.send(worker, request).await, longest).await };
+        tokio::select! {
             biased;
-            answer = answer => answer?,
+            answer = answer => answer,
             // It may answer yet, but others have what it had, or will.
             () = self.members.until_gone(worker) => {
-                return Err(unavailable(format!("worker {worker} does not live any more")));
+                Err(unavailable(format!("worker {worker} does not live any more")))
             }
-            () = self.clock.sleep(longest) => return Err(unavailable(format!("worker {worker} does not answer"))),
-        };
+            () = self.clock.sleep(longest) => Err(silent(worker)),
+        }
+    }
+
+    /// The answer to a question that was sent, and the bytes behind it.
+    async fn read<A: DeserializeOwned>(
+        &self,
+        worker: &str,
+        answer: crate::Result<Response<Incoming>>,
+        longest: Duration,
+    ) -> Result<(A, ByteStream)> {
+        let answer = answer.map_err(|error| unavailable(error.to_string()))?;
+        if answer.status() != StatusCode::OK {
+            let status = answer.status();
+            return Err(unavailable(format!("worker {worker} does not understand a question: {status}")));
+        }
+        let (answer, body): (std::result::Result<A, Refusal>, _) =
+            question::read(&self.clock, worker, answer.into_body(), longest).await?;
         Ok((answer?, body))
     }
 
@@ -84,6 +115,28 @@ impl Peers {
     /// `Unavailable` without an answer.
     pub async fn status(&self, worker: &str) -> Result<Status> {
         Ok(self.ask(worker, Question::Status, None).await?.0)
+    }
+
+    /// The settings of another worker that are compared, and its clock.
+    ///
+    /// # Errors
+    /// `Unavailable` without an answer.
+    pub async fn settings(&self, worker: &str) -> Result<WorkerSettings> {
+        Ok(self.ask(worker, Question::Settings, None).await?.0)
+    }
+
+    /// The same of a worker at this address, before it is known who is in the cluster.
+    ///
+    /// # Errors
+    /// `Unavailable` without an answer.
+    pub async fn settings_at(&self, worker: &str, address: &str) -> Result<WorkerSettings> {
+        let request = packed(&Question::Settings, None)?;
+        let answer = async { self.read(worker, self.send_to(worker, address, request).await, SETTINGS_MAX).await };
+        tokio::select! {
+            biased;
+            answer = answer => Ok(answer?.0),
+            () = self.clock.sleep(SETTINGS_MAX) => Err(silent(worker)),
+        }
     }
 
     /// What another worker lacks of the keys that are at home there.
@@ -181,6 +234,10 @@ impl OtherWorkers for Peers {
     async fn clean_bytes(&self, worker: &str, wanted: &CleanRange) -> Result<Option<ByteStream>> {
         let (has, stream) = self.ask(worker, Question::CleanBytes(wanted.clone()), None).await?;
         Ok(if has { Some(stream) } else { None })
+    }
+
+    async fn hot_objects(&self, worker: &str, slots: &SlotSet) -> Result<Vec<HotObject>> {
+        Ok(self.ask(worker, Question::HotObjects(slots.clone()), None).await?.0)
     }
 
     async fn job_shares(&self, worker: &str) -> Result<Vec<ShareReport>> {

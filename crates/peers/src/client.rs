@@ -69,11 +69,27 @@ impl Peers {
     ///
     /// # Errors
     /// See [`Error`].
-    pub(crate) async fn send(&self, worker: &str, mut request: Request<PeerBody>) -> Result<Response<Incoming>> {
+    pub(crate) async fn send(&self, worker: &str, request: Request<PeerBody>) -> Result<Response<Incoming>> {
+        match self.members.address(worker) {
+            Some(address) => self.send_to(worker, &address, request).await,
+            None => {
+                let problem = "no such worker is known".to_owned();
+                Err(Error::Unreachable { worker: worker.to_owned(), problem })
+            }
+        }
+    }
+
+    /// Sends a message to a worker at this address, which may not be known here yet.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub(crate) async fn send_to(
+        &self,
+        worker: &str,
+        address: &str,
+        mut request: Request<PeerBody>,
+    ) -> Result<Response<Incoming>> {
         let unreachable = |problem| Error::Unreachable { worker: worker.to_owned(), problem };
-        let Some(address) = self.members.address(worker) else {
-            return Err(unreachable("no such worker is known".to_owned()));
-        };
         let path = request.uri().path_and_query().cloned().unwrap_or_else(|| PathAndQuery::from_static("/"));
         let uri = Uri::builder().scheme("http").authority(address).path_and_query(path).build();
         *request.uri_mut() = uri.map_err(|error| unreachable(error.to_string()))?;

@@ -78,6 +78,8 @@ pub struct Identity {
     pub(crate) acceptor: TlsAcceptor,
     pub(crate) connector: TlsConnector,
     fingerprint: String,
+    /// For digests that workers compare.
+    digest_key: [u8; 32],
 }
 
 impl Identity {
@@ -85,10 +87,9 @@ impl Identity {
     /// with the same key.
     pub fn new(key: &ClusterKey, name: &str) -> Self {
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-        let mut mac = Hmac::<Sha256>::new_from_slice(key.0.as_bytes()).expect("HMAC takes keys of any length");
-        mac.update(b"forebay peers, Ed25519\0");
-        mac.update(name.as_bytes());
-        let document = [&PKCS8_PREFIX[..], &mac.finalize().into_bytes()[..]].concat();
+        let seed = mac(key.0.as_bytes(), b"forebay peers, Ed25519", name.as_bytes());
+        let digest_key = mac(key.0.as_bytes(), b"forebay peers, digests", name.as_bytes());
+        let document = [&PKCS8_PREFIX[..], &seed[..]].concat();
         let signing = any_eddsa_type(&PrivatePkcs8KeyDer::from(document)).expect("every 32 bytes are a seed");
         let public = signing.public_key().expect("an Ed25519 key has a public key").into_owned();
         let fingerprint = hex::encode(&Sha256::digest(public.as_ref())[..16]);
@@ -96,13 +97,28 @@ impl Identity {
         let verifier = Arc::new(Verifier { public, algorithms: provider.signature_verification_algorithms });
         let acceptor = TlsAcceptor::from(Arc::new(server(&provider, &verifier, &shown)));
         let connector = TlsConnector::from(Arc::new(client(&provider, &verifier, &shown)));
-        Self { acceptor, connector, fingerprint }
+        Self { acceptor, connector, fingerprint, digest_key }
+    }
+
+    /// Of a value that has a name, for another worker of the cluster to compare with its own. Nobody else can tell a
+    /// right guess of the value from a wrong one. Hexadecimal.
+    pub fn digest(&self, name: &str, value: &[u8]) -> String {
+        hex::encode(mac(&self.digest_key, name.as_bytes(), value))
     }
 
     /// Differs between clusters, and between keys. It is no secret.
     pub fn fingerprint(&self) -> &str {
         &self.fingerprint
     }
+}
+
+/// HMAC-SHA256 of a purpose, which has no NUL, and a text.
+fn mac(key: &[u8], purpose: &[u8], text: &[u8]) -> [u8; 32] {
+    let mut mac = Hmac::<Sha256>::new_from_slice(key).expect("HMAC takes keys of any length");
+    mac.update(purpose);
+    mac.update(b"\0");
+    mac.update(text);
+    mac.finalize().into_bytes().into()
 }
 
 const TLS: &str = "the provider has TLS 1.3";
@@ -262,6 +278,15 @@ mod tests {
         let other = ClusterKey::generate(random.as_ref());
         assert_eq!(ClusterKey::parse(other.reveal()), Ok(other.clone()));
         assert_ne!(print(&key, "a"), print(&other, "a"));
+        let digest = |key: &ClusterKey, cluster: &str, name: &str| Identity::new(key, cluster).digest(name, b"value");
+        let digests = [
+            digest(&key, "a", "name"),
+            digest(&key, "a", "other"),
+            digest(&key, "b", "name"),
+            digest(&other, "a", "name"),
+        ];
+        assert_eq!(digest(&key.clone(), "a", "name"), digests[0]);
+        assert_eq!(digests.iter().collect::<std::collections::HashSet<_>>().len(), 4);
     }
 
     /// It decides whether workers of two releases understand each other. Computed with OpenSSL.

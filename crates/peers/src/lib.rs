@@ -15,6 +15,7 @@ mod identity;
 mod message;
 mod question;
 mod server;
+mod settings;
 
 pub use answer::Answers;
 pub use client::{Members, Peers};
@@ -23,3 +24,4 @@ pub use forward::Origin;
 pub use identity::{ClusterKey, Identity};
 pub use message::PeerBody;
 pub use server::{ClientRequests, PeerServer};
+pub use settings::{OwnSettings, WorkerSettings};

@@ -11,7 +11,7 @@ use bytes::{Bytes, BytesMut};
 use forebay_cache::{
     Attributes, ByteStream, CachedObject, CleanCopy, CleanRange, CleanTerms, Conditions, CopyId, DeletionStep, Error,
     ErrorKind, GetObject, HeldBytes, Incoming as Upload, LeaseRequest, LeaseTerms, NewCopy, PutObject, ReadLease,
-    RecordRange, Result,
+    RecordRange, Result, SlotSet,
 };
 use forebay_env::Clock;
 use forebay_types::{Algorithm, BucketName, Checksum, Generation, ObjectInfo, ObjectPath};
@@ -99,6 +99,10 @@ pub(crate) enum Question {
         after: u64,
         limit: u32,
     },
+    /// Answer: [`crate::WorkerSettings`].
+    Settings,
+    /// Answer: a list of [`forebay_cache::HotObject`].
+    HotObjects(SlotSet),
 }
 
 /// A clean copy without its bytes: see [`CleanCopy`].

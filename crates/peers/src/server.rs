@@ -17,6 +17,7 @@ use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use crate::OwnSettings;
 use crate::answer::{self, Answers};
 use crate::connect;
 use crate::error::chain;
@@ -55,6 +56,7 @@ pub struct PeerServer {
     own: Arc<str>,
     answers: Arc<dyn Answers>,
     requests: Arc<dyn ClientRequests>,
+    settings: OwnSettings,
 }
 
 impl PeerServer {
@@ -65,8 +67,9 @@ impl PeerServer {
         own: &str,
         answers: Arc<dyn Answers>,
         requests: Arc<dyn ClientRequests>,
+        settings: OwnSettings,
     ) -> Self {
-        Self { env, identity, own: own.into(), answers, requests }
+        Self { env, identity, own: own.into(), answers, requests, settings }
     }
 
     /// Answers until `stop` is cancelled, and then to the end of all answers that have begun; `cut` ends those, too.
@@ -159,7 +162,8 @@ impl PeerServer {
             }
             Some(ASK) => {
                 let from = text(headers, &FROM).unwrap_or_default().to_owned();
-                let answer = answer::answer(self.answers.as_ref(), &self.env.clock, &from, request.into_body()).await;
+                let (answers, settings) = (self.answers.as_ref(), &self.settings);
+                let answer = answer::answer(answers, settings, &self.env.clock, &from, request.into_body()).await;
                 Ok(answer.unwrap_or_else(refused))
             }
             Some(_) | None => Ok(refused()),

@@ -11,14 +11,14 @@ use bytes::Bytes;
 use forebay_cache::{
     Attributes, ByteStream, CacheState, CacheTier, CachedObject, CachedRange, CleanCopy, CleanRange, CleanTerms,
     Conditions, CopyId, DeletionStep, Error as CacheError, ErrorKind, Fate, GetObject, HeldBytes, HomeRecords,
-    Incoming as Upload, LeaseRequest, LeaseTerms, Needs, NewCopy, ObjectBody, ObjectDetail, ObjectHead, OtherWorkers,
-    PutObject, ReadLease, Reader, RecordRange, ShareFindings, ShareReport, SlotCount, SlotSet, Status, TagCondition,
-    Taker, Written,
+    HotObject, Incoming as Upload, LeaseRequest, LeaseTerms, Needs, NewCopy, ObjectBody, ObjectDetail, ObjectHead,
+    OtherWorkers, PutObject, ReadLease, Reader, RecordRange, ShareFindings, ShareReport, SlotCount, SlotSet, Status,
+    TagCondition, Taker, Written,
 };
 use forebay_env::Env;
 use forebay_env::clock::ManualClock;
 use forebay_peers::{
-    Answers, ClientRequests, ClusterKey, Error, Identity, Members, Origin, PeerBody, PeerServer, Peers,
+    Answers, ClientRequests, ClusterKey, Error, Identity, Members, Origin, PeerBody, PeerServer, Peers, WorkerSettings,
 };
 use forebay_types::{BucketName, ByteRange, Checksums, ETag, Generation, ObjectInfo, ObjectPath, StorageState, Tags};
 use futures::{StreamExt, TryStreamExt};
@@ -182,12 +182,18 @@ impl Answers for Worker {
         (wanted.remote_etag.as_str() == "remote").then(|| futures::stream::iter([Ok(bytes)]).boxed())
     }
 
+    async fn hot_objects(&self, slots: &SlotSet) -> Vec<HotObject> {
+        let found = HotObject { path: path(), cached: vec![ByteRange::new(5, 9)] };
+        if slots.is_empty() { Vec::new() } else { vec![found] }
+    }
+
     fn status(&self) -> Status {
         Status { dirty_objects: 7, ..Status::default() }
     }
 
     fn needs(&self) -> forebay_cache::Result<Needs> {
-        Ok(Needs { slots: SlotSet::none(SlotCount::DEFAULT).others(), copies_wanted: 3, complete_at: None })
+        let slots = SlotSet::none(SlotCount::DEFAULT).others();
+        Ok(Needs { slots, copies_wanted: 3, complete_at: None, takes_over_from: ["a".to_owned()].into() })
     }
 
     async fn head(&self, request: GetObject) -> forebay_cache::Result<ObjectHead> {
@@ -306,8 +312,12 @@ struct Server {
     ended: forebay_env::Task<()>,
 }
 
+fn settings() -> WorkerSettings {
+    WorkerSettings { clock_ms: 7, digests: [("a".to_owned(), "b".to_owned())].into() }
+}
+
 fn server(identity: Identity, worker: &Arc<Worker>) -> PeerServer {
-    PeerServer::new(Env::real(), identity, "b", Arc::clone(worker) as _, Arc::clone(worker) as _)
+    PeerServer::new(Env::real(), identity, "b", Arc::clone(worker) as _, Arc::clone(worker) as _, Arc::new(settings))
 }
 
 async fn start() -> Server {
@@ -458,7 +468,19 @@ async fn a_worker_tells_how_it_stands() {
     let peers = server.peer(&identity(KEY, "lake"));
     assert_eq!(peers.status("b").await.expect("a status").dirty_objects, 7);
     let needs = peers.needs("b").await.expect("an answer");
-    assert!(needs.copies_wanted == 3 && needs.slots.others().is_empty(), "{needs:?}");
+    assert!(
+        needs.copies_wanted == 3 && needs.takes_over_from.contains("a") && needs.slots.others().is_empty(),
+        "{needs:?}"
+    );
+    let settings = settings();
+    assert_eq!(peers.settings("b").await.expect("an answer"), settings);
+    let address = server.address.to_string();
+    assert_eq!(peers.settings_at("b", &address).await.expect("an answer"), settings);
+    peers.settings_at("d", &address).await.expect_err("another worker answers there");
+    let (none, all) = (SlotSet::none(SlotCount::DEFAULT), needs.slots);
+    assert_eq!(peers.hot_objects("b", &none).await.expect("an answer"), []);
+    let hot = HotObject { path: path(), cached: vec![ByteRange::new(5, 9)] };
+    assert_eq!(peers.hot_objects("b", &all).await.expect("an answer"), [hot]);
     let bucket = BucketName::new("photos").expect("a name");
     let refused = peers.deletion_step("b", &bucket, DeletionStep::Quiesce(5)).await.expect_err("it has objects");
     assert_eq!((refused.kind, &refused.context[..]), (ErrorKind::BucketNotEmpty, "Quiesce(5) of photos"));

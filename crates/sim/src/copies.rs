@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use forebay_cache::{
     ByteStream, Cache, CachedObject, CleanCopy, CleanRange, Conditions, CopyId, DeletionStep, Error, ErrorKind, Fate,
-    GetObject, HeldBytes, HomeRecords, LeaseRequest, Needs, NewCopy, ObjectBody, ObjectDetail, ObjectHead,
+    GetObject, HeldBytes, HomeRecords, HotObject, LeaseRequest, Needs, NewCopy, ObjectBody, ObjectDetail, ObjectHead,
     OtherWorkers, PutObject, ReadLease, Reader, RecordRange, Result, ShareFindings, ShareReport, SlotSet, Taker,
     Written,
 };
@@ -328,6 +328,17 @@ impl OtherWorkers for SimCopies {
     async fn clean_bytes(&self, worker: &str, wanted: &CleanRange) -> Result<Option<ByteStream>> {
         let (peer, stream) = self.ask(worker, |cache| async move { Ok(cache.clean_bytes(wanted)) }).await?;
         Ok(stream.map(|stream| self.sent(LOSS_RUNS, stream, wanted.range.len(), &peer)))
+    }
+
+    async fn hot_objects(&self, worker: &str, slots: &SlotSet) -> Result<Vec<HotObject>> {
+        let (_, hot) = self.ask(worker, |cache| async move { Ok(cache.hot_objects(slots).await) }).await?;
+        self.world.note(format_args!("worker {worker} has {} hot objects", hot.len()));
+        Ok(hot)
+    }
+
+    /// Some that give slots away do so as if they were drained.
+    fn is_leaving(&self, worker: &str) -> bool {
+        self.workers().iter().any(|other| other == worker) && self.world.once_in(2)
     }
 
     fn home(&self, hash: u64) -> Option<String> {

@@ -164,6 +164,9 @@ impl Moves {
             Err(error) => return self.world.note(format_args!("take: {error}")),
         }
         self.world.note(format_args!("has taken {slots:?}"));
+        // A worker that is drained asks for that, and so begins to hand over what is hot.
+        let needs = self.cache.needs().map(|needs| needs.takes_over_from);
+        self.world.note(format_args!("takes over from {needs:?}"));
     }
 
     async fn tried<E: std::fmt::Display, F: Future<Output = Result<(), E>>>(&self, what: &str, act: impl Fn() -> F) {

@@ -16,7 +16,7 @@ use crate::record::object::{Extent, ObjectBody};
 use crate::record::{BLOCK_BYTES, Head, Kind};
 use crate::segment::{ReadSegment, Segment};
 use crate::table::Entry;
-use crate::{Error, ErrorKind, Result};
+use crate::{Access, Error, ErrorKind, Result};
 
 /// A published object as it was when it was looked up. It stays readable through overwrites, eviction and reclaim, as
 /// long as its room is not needed: see [`ErrorKind::Gone`].
@@ -85,6 +85,15 @@ impl Object {
     /// The whole size, in bytes.
     pub fn size(&self) -> u64 {
         self.entry.size()
+    }
+
+    pub fn access(&self) -> Access {
+        Access { reads: self.entry.reads.load(Ordering::Relaxed), carried: self.entry.carried }
+    }
+
+    /// A number that is greater the later it was read. It says nothing of objects that were never read.
+    pub fn last_read(&self) -> u32 {
+        self.entry.last_read.load(Ordering::Relaxed)
     }
 
     pub fn is_pinned(&self) -> bool {

@@ -37,6 +37,30 @@ fn a_changed_file_takes_effect_and_a_bad_one_does_not() {
 }
 
 #[test]
+fn files_with_the_same_users_and_grants_have_one_digest() {
+    let directory = tempfile::tempdir().unwrap();
+    let digest = |text: &str| {
+        let path = directory.path().join("users.toml");
+        std::fs::write(&path, text).unwrap();
+        open(&path).digest()
+    };
+    let (first, other) = (user("first"), user("other"));
+    let anonymous = "[[anonymous]]\npath = \"/public\"\nallow = [\"read\"]\n";
+    let (first, other) = (first.replace("[\"read\"]", "[\"read\", \"write\"]"), other.as_str());
+    let whole = digest(&format!("{first}{other}{anonymous}"));
+    let turned = first.replace("[\"read\", \"write\"]", "[\"write\", \"read\"]");
+    assert_eq!(whole, digest(&format!("# In another order.\n{anonymous}{other}{turned}")));
+    let changed = [
+        format!("{first}{other}"),
+        format!("{first}{anonymous}"),
+        format!("{first}{}{anonymous}", other.replace("0123456789", "1123456789")),
+        format!("{first}{}{anonymous}", other.replace("/b", "/c")),
+        format!("{first}{}{anonymous}", other.replace("\"read\"", "\"write\"")),
+    ];
+    assert!(changed.iter().all(|text| digest(text) != whole));
+}
+
+#[test]
 fn the_file_cannot_replace_the_root_user() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("users.toml");

@@ -180,8 +180,9 @@ impl Worker {
         let open = self.home.locks.open_of(&slots);
         let copies_wanted = self.home.copies.count() as u64;
         let complete_at = self.complete_at();
+        let takes_over_from = self.takes_over_from(&open);
         match self.home.locks.open_of(&slots) == open {
-            true => Ok(Needs { slots: open, copies_wanted, complete_at }),
+            true => Ok(Needs { slots: open, copies_wanted, complete_at, takes_over_from }),
             false => Err(not_all_at_home()),
         }
     }

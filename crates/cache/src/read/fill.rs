@@ -105,7 +105,7 @@ impl Worker {
 
     /// Adds a page to a copy. A page that cannot be stored, or that the policy does not keep, is fetched again by the
     /// next read. Such a policy has replaced the one under which the copy was made.
-    pub(super) async fn fill(&self, version: &Version, window: ByteRange, page: &Bytes) {
+    pub(crate) async fn fill(&self, version: &Version, window: ByteRange, page: &Bytes) {
         if !version.is_kept {
             return;
         }

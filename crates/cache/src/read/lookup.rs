@@ -137,7 +137,7 @@ impl Worker {
             };
             if copy.is_some() || flight.is_some() || !may_wait {
                 let copy = match copy {
-                    None => Box::pin(self.take_over_copy(path, policy, wanted == Wanted::Whole)).await,
+                    None => Box::pin(self.take_over_copy(path, policy, wanted == Wanted::Whole, Purpose::Read)).await,
                     copy => copy,
                 };
                 let known = copy.as_ref().map(Object::generation);

@@ -28,6 +28,7 @@ impl Worker {
 
     pub(crate) fn end_warm_up(&self, slots: &SlotSet) {
         self.home.gained.take_off(slots);
+        self.home.hand_overs.forget(slots);
     }
 
     /// Nothing more is taken over: an operator wants what the under store has.
@@ -42,6 +43,7 @@ impl Worker {
         path: &ObjectPath,
         policy: &PathPolicy,
         is_whole_wanted: bool,
+        purpose: Purpose,
     ) -> Option<Object> {
         let (others, former) = self.former_home(path)?;
         // As in `revalidate`.
@@ -61,22 +63,17 @@ impl Worker {
             None => (0, None),
         };
         let asked = Moment::of(self.env.clock.monotonic());
-        let taken = match others.clean_copy(&former, path, bytes_max).await {
-            Ok(None) => return None,
-            Ok(Some(copy)) => {
-                // It has not been validated later than that.
-                let answered = Answered { fence, as_of: asked.minus(copy.terms.validated), heard: Some(heard) };
-                self.keep_clean_copy(path, policy, answered, copy).await
-            }
-            Err(error) => Err(error),
-        };
-        match taken {
-            Ok(copy) => copy,
+        let copy = match others.clean_copy(&former, path, bytes_max).await {
+            Ok(copy) => copy?,
             Err(error) => {
                 self.not_given(&former, path, &error);
-                None
+                return None;
             }
-        }
+        };
+        // It has not been validated later than that.
+        let answered = Answered { fence, as_of: asked.minus(copy.terms.validated), heard: Some(heard) };
+        let kept = self.keep_clean_copy(path, policy, answered, copy, purpose).await;
+        kept.unwrap_or_else(|error| not_sent(&former, path, &error))
     }
 
     async fn keep_clean_copy(
@@ -85,6 +82,7 @@ impl Worker {
         policy: &PathPolicy,
         answered: Answered,
         copy: CleanCopy,
+        purpose: Purpose,
     ) -> Result<Option<Object>> {
         let CleanCopy { terms, body } = copy;
         let info = decode_info(&terms.metadata)?;
@@ -98,8 +96,7 @@ impl Worker {
         };
         let bytes = data.as_ref().map_or(0, |data| data.len() as u64);
         let remote = Box::new(RemoteObject { info, remote_etag, stamp: None });
-        let RemoteState::Cached(object) = self.begin_copy(path, policy, remote, answered, Purpose::Read, data).await
-        else {
+        let RemoteState::Cached(object) = self.begin_copy(path, policy, remote, answered, purpose, data).await else {
             return Ok(None);
         };
         self.metrics.warm_up_objects.inc();
@@ -112,20 +109,19 @@ impl Worker {
         let (others, former) = self.former_home(&version.path)?;
         let (path, remote_etag) = (version.path.clone(), version.remote_etag.clone());
         let wanted = CleanRange { path, remote_etag, size: version.size, range: window };
-        let page = match others.clean_bytes(&former, &wanted).await {
-            Ok(None) => return None,
-            Ok(Some(body)) => self.collect_exactly(&version.path, body, window.len()).await,
-            Err(error) => Err(error),
+        let body = match others.clean_bytes(&former, &wanted).await {
+            Ok(body) => body?,
+            Err(error) => {
+                self.not_given(&former, &version.path, &error);
+                return None;
+            }
         };
-        match page {
+        match self.collect_exactly(&version.path, body, window.len()).await {
             Ok(page) => {
                 self.metrics.warm_up_bytes.inc_by(window.len());
                 Some(page)
             }
-            Err(error) => {
-                self.not_given(&former, &version.path, &error);
-                None
-            }
+            Err(error) => not_sent(&former, &version.path, &error),
         }
     }
 
@@ -139,13 +135,15 @@ impl Worker {
     }
 
     /// The worker that may have clean copies of the paths of this slot, if it lives.
-    fn former_home(&self, path: &ObjectPath) -> Option<(&Arc<dyn OtherWorkers>, String)> {
-        let (others, hash) = (self.others.as_ref()?, path_hash(path));
-        if !self.home.gained.has(hash) {
-            return None;
-        }
-        let former = self.catalog.former_home(hash)?;
+    pub(super) fn former_home(&self, path: &ObjectPath) -> Option<(&Arc<dyn OtherWorkers>, String)> {
+        let others = self.others.as_ref()?;
+        let former = self.former_home_of(path_hash(path))?;
         (self.home.gained.may_ask(&former) && others.workers().contains(&former)).then_some((others, former))
+    }
+
+    /// The worker that was the home of the paths with this hash, if their slot is warmed up.
+    pub(super) fn former_home_of(&self, hash: u64) -> Option<String> {
+        if self.home.gained.has(hash) { self.catalog.former_home(hash) } else { None }
     }
 
     fn not_given(&self, former: &str, path: &ObjectPath, error: &Error) {
@@ -154,4 +152,10 @@ impl Worker {
             self.home.gained.is_silent(former);
         }
     }
+}
+
+/// What it began to send has not come: that is the trouble of one object, such as damage on a disk.
+fn not_sent<T>(former: &str, path: &ObjectPath, error: &Error) -> Option<T> {
+    tracing::debug!(%path, former, %error, "the former home of a slot has sent only some of a copy");
+    None
 }

@@ -8,8 +8,8 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use forebay_cache::{
     ByteStream, Cache, CachedObject, CleanCopy, CleanRange, Conditions, CopyId, DeletionStep, ErrorKind, Fate,
-    GetObject, HeldBytes, HomeRecords, LeaseRequest, NewCopy, ObjectBody, ObjectDetail, ObjectHead, OtherWorkers,
-    PutObject, ReadLease, Reader, RecordRange, ShareFindings, ShareReport, Taker, Written,
+    GetObject, HeldBytes, HomeRecords, HotObject, LeaseRequest, NewCopy, ObjectBody, ObjectDetail, ObjectHead,
+    OtherWorkers, PutObject, ReadLease, Reader, RecordRange, ShareFindings, ShareReport, Taker, Written,
 };
 use forebay_catalog::records::{self, ObjectRecord};
 use forebay_catalog::{SlotCount, SlotSet};
@@ -51,6 +51,12 @@ pub(crate) struct Others {
     pub(crate) are_unknown: Arc<AtomicBool>,
     /// Of all workers: raised when they start again.
     pub(crate) life: Arc<AtomicU64>,
+    /// One of them that is being drained.
+    pub(crate) leaving: Arc<Mutex<String>>,
+    /// So many clean copies are not given.
+    pub(crate) refusals: Arc<AtomicU64>,
+    /// The key of an object whose clean copy breaks off.
+    pub(crate) broken: Arc<Mutex<String>>,
 }
 
 impl Others {
@@ -63,6 +69,9 @@ impl Others {
             away: Arc::default(),
             are_unknown: Arc::default(),
             life: Arc::default(),
+            leaving: Arc::default(),
+            refusals: Arc::default(),
+            broken: Arc::default(),
         }
     }
 
@@ -206,14 +215,31 @@ impl OtherWorkers for Others {
         bytes_max: u64,
     ) -> forebay_cache::Result<Option<CleanCopy>> {
         let copy = self.cache(worker)?.clean_copy(path, bytes_max).await;
+        if self.refusals.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)).is_ok() {
+            return Err(forebay_cache::Error::new(ErrorKind::Unavailable, "it does not answer"));
+        }
         self.asked.fetch_add(1, Ordering::Relaxed);
         let _permit = self.permits.acquire().await.expect("never closed");
-        copy
+        if *self.broken.lock() != path.key.as_str() {
+            return copy;
+        }
+        let damaged = || Err(forebay_cache::Error::new(ErrorKind::Unavailable, "it breaks off"));
+        copy.map(|copy| copy.map(|copy| CleanCopy { body: Some(futures::stream::iter([damaged()]).boxed()), ..copy }))
     }
 
     async fn clean_bytes(&self, worker: &str, wanted: &CleanRange) -> forebay_cache::Result<Option<ByteStream>> {
         self.asked.fetch_add(1, Ordering::Relaxed);
         Ok(self.cache(worker)?.clean_bytes(wanted))
+    }
+
+    async fn hot_objects(&self, worker: &str, slots: &SlotSet) -> forebay_cache::Result<Vec<HotObject>> {
+        let hot = self.cache(worker)?.hot_objects(slots).await;
+        let _permit = self.permits.acquire().await.expect("never closed");
+        Ok(hot)
+    }
+
+    fn is_leaving(&self, worker: &str) -> bool {
+        *self.leaving.lock() == worker
     }
 
     fn home(&self, hash: u64) -> Option<String> {

@@ -1,5 +1,6 @@
 //! Slots that are lost and gained while the cache runs.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -97,7 +98,7 @@ async fn a_slot_that_is_not_taken_up_yet_is_in_no_answer() {
     let others = Some(Arc::default());
     let bench = Setup { slots: Some(all.clone()), others, ..Setup::new(WriteMode::WriteBack) }.open().await;
     let (slots, _) = slot_of("key");
-    let needs = |slots: SlotSet| Needs { slots, copies_wanted: 0, complete_at: None };
+    let needs = |slots: SlotSet| Needs { slots, copies_wanted: 0, complete_at: None, takes_over_from: BTreeSet::new() };
     assert_eq!(bench.cache.needs().unwrap(), needs(all.clone()));
     bench.cache.lose(&slots).await.unwrap();
     assert_eq!(bench.cache.needs().unwrap(), needs(slots.others()), "the catalog has it already, or still");

@@ -40,9 +40,19 @@ fn setup() -> Setup {
 
 impl Pair {
     async fn open() -> Self {
+        Self::open_with(None).await
+    }
+
+    /// Pairs whose new home tells what it needs.
+    async fn telling() -> Self {
+        Self::open_with(Some(all())).await
+    }
+
+    async fn open_with(slots: Option<SlotSet>) -> Self {
         let others = Others::new();
         let former = Setup { worker: Some((FORMER, Arc::new(Others::new()))), ..setup() }.open().await;
-        let new = Setup { worker: Some((HERE, Arc::new(others.clone()))), ..setup() }.open().await;
+        let worker = Some((HERE, Arc::new(others.clone()) as _));
+        let new = Setup { worker, slots, ..setup() }.open().await;
         others.answer(FORMER, Answer::From(former.cache.clone()));
         new.cache.lose(&all()).await.expect("lost");
         Self { former, new, others }
@@ -279,4 +289,200 @@ async fn warm_up_ends() {
     pair.new.clock.advance(Duration::from_secs(3601));
     assert_eq!(pair.new.get("key").await.unwrap(), "value");
     assert_eq!((pair.requests().0, pair.asked()), (1, 0), "an hour is enough");
+}
+
+/// Reads at the former home: the first one brings the object there, and the others count.
+async fn read_often(pair: &Pair, key: &str, times: usize) {
+    for _ in 0..=times {
+        pair.former.get(key).await.expect("it is there");
+    }
+}
+
+/// What a worker that leaves asks: it is where a hand-over begins.
+fn takes_over(bench: &Bench) -> bool {
+    bench.cache.needs().expect("an answer").takes_over_from.contains(FORMER)
+}
+
+#[tokio::test]
+async fn what_a_worker_that_leaves_has_read_often_is_taken_over_before_it_is_read_here() {
+    let pair = Pair::telling().await;
+    let (small, large) = (pattern(1, 1000), pattern(2, 9 * PAGE as usize + 17));
+    for (key, body) in [("small", &small), ("large", &large), ("cold", &small), ("hottest", &small)] {
+        pair.put_outside(key, body);
+    }
+    read_often(&pair, "hottest", 5).await;
+    read_often(&pair, "small", 2).await;
+    read_often(&pair, "cold", 0).await;
+    for range in [0..5, PAGE + 5..PAGE + 6, 4 * PAGE..6 * PAGE] {
+        pair.former.get_range("large", range.start, range.end - 1).await.unwrap();
+    }
+    let last = 9 * PAGE;
+    pair.former.get_range("large", last, last + 16).await.unwrap();
+    let slots = all();
+    assert!(pair.former.cache.hot_objects(&slots).await.is_empty(), "a home gives nothing away");
+    *pair.others.leaving.lock() = FORMER.to_owned();
+    pair.move_slots().await;
+    until("the end", || !takes_over(&pair.new)).await;
+    let hot = pair.former.cache.hot_objects(&slots).await;
+    assert_eq!(hot.iter().map(|hot| hot.path.key.as_str()).collect::<Vec<_>>(), ["hottest", "large", "small"]);
+    assert!(pair.former.cache.hot_objects(&slots.others()).await.is_empty());
+    pair.others.answer(FORMER, Answer::Nothing);
+    assert_eq!(pair.new.get("hottest").await.unwrap(), small);
+    assert_eq!(pair.new.get("small").await.unwrap(), small);
+    for page in [0, 1, 4, 5, 9] {
+        let range = page * PAGE as usize..(page * PAGE as usize + 3).min(large.len());
+        assert_eq!(
+            pair.new.get_range("large", range.start as u64, range.end as u64 - 1).await.unwrap(),
+            large.slice(range)
+        );
+    }
+    assert_eq!(pair.requests(), (0, 0));
+    // It counts as read, and is kept as long as what is read here.
+    assert!(pair.new.store.peek(&object_key(&path("small"))).unwrap().access().reads >= 2);
+    assert_eq!(pair.new.get("cold").await.unwrap(), small);
+    pair.new.get_range("large", 2 * PAGE, 2 * PAGE).await.unwrap();
+    assert_eq!(pair.requests(), (2, 0), "what was not hot comes from the under store");
+}
+
+#[tokio::test]
+async fn nothing_is_taken_over_at_once_from_a_worker_that_stays() {
+    let pair = Pair::telling().await;
+    pair.put_outside("key", &"value".into());
+    read_often(&pair, "key", 3).await;
+    pair.move_slots().await;
+    assert!(!takes_over(&pair.new));
+    assert_eq!(pair.new.get("key").await.unwrap(), "value");
+    assert_eq!(pair.asked(), 1);
+}
+
+#[tokio::test]
+async fn a_worker_that_leaves_is_kept_waiting_for_half_a_minute_at_most() {
+    let pair = Pair::telling().await;
+    pair.put_outside("key", &"value".into());
+    read_often(&pair, "key", 3).await;
+    *pair.others.leaving.lock() = FORMER.to_owned();
+    pair.others.permits.forget_permits(usize::MAX);
+    pair.move_slots().await;
+    assert!(takes_over(&pair.new));
+    pair.new.pass_seconds(29).await;
+    assert!(takes_over(&pair.new));
+    pair.new.pass_seconds(2).await;
+    until("the end", || !takes_over(&pair.new)).await;
+    pair.others.answer(FORMER, Answer::Nothing);
+    assert_eq!(pair.new.get("key").await.unwrap(), "value");
+}
+
+/// Slots that it has given up before, to a worker that has joined.
+#[tokio::test]
+async fn a_worker_that_leaves_later_hands_over_too() {
+    let pair = Pair::telling().await;
+    pair.put_outside("key", &"value".into());
+    read_often(&pair, "key", 3).await;
+    pair.move_slots().await;
+    pair.pass_seconds(50).await;
+    assert!(!takes_over(&pair.new));
+    *pair.others.leaving.lock() = FORMER.to_owned();
+    assert!(takes_over(&pair.new));
+    until("the end", || !takes_over(&pair.new)).await;
+    pair.others.answer(FORMER, Answer::Nothing);
+    assert_eq!(pair.new.get("key").await.unwrap(), "value");
+    assert_eq!(pair.requests(), (0, 0));
+}
+
+#[tokio::test]
+async fn a_worker_that_leaves_and_answers_late_is_asked_again() {
+    let pair = Pair::telling().await;
+    let keys: Vec<String> = (0..30).map(|number| format!("key{number}")).collect();
+    for key in &keys {
+        pair.put_outside(key, &"value".into());
+        read_often(&pair, key, 2).await;
+    }
+    *pair.others.leaving.lock() = FORMER.to_owned();
+    pair.others.refusals.store(2, Ordering::Relaxed);
+    pair.move_slots().await;
+    assert!(takes_over(&pair.new));
+    for left in [1, 0] {
+        until("a refusal", || pair.others.refusals.load(Ordering::Relaxed) == left).await;
+        pair.new.pass_seconds(6).await;
+    }
+    until("the end", || !takes_over(&pair.new)).await;
+    pair.others.answer(FORMER, Answer::Nothing);
+    for key in &keys {
+        assert_eq!(pair.new.get(key).await.unwrap(), "value");
+    }
+    assert_eq!(pair.requests(), (0, 0));
+}
+
+/// What was in flight to it ends with it.
+#[tokio::test]
+async fn a_worker_that_dies_while_it_leaves_is_not_waited_for() {
+    let pair = Pair::telling().await;
+    pair.put_outside("key", &"value".into());
+    read_often(&pair, "key", 3).await;
+    *pair.others.leaving.lock() = FORMER.to_owned();
+    pair.others.refusals.store(u64::MAX, Ordering::Relaxed);
+    pair.move_slots().await;
+    assert!(takes_over(&pair.new));
+    until("a refusal", || pair.others.refusals.load(Ordering::Relaxed) < u64::MAX).await;
+    pair.others.workers.lock().remove(FORMER);
+    pair.new.pass_seconds(6).await;
+    until("the end", || !takes_over(&pair.new)).await;
+    assert_eq!(pair.new.get("key").await.unwrap(), "value");
+    assert_eq!(pair.requests().0, 1);
+}
+
+/// A client that wants it meanwhile gets it, too, and nobody asks the under store.
+#[tokio::test]
+async fn a_reader_waits_for_a_hand_over_of_its_object() {
+    let pair = Pair::telling().await;
+    pair.put_outside("key", &"value".into());
+    read_often(&pair, "key", 3).await;
+    *pair.others.leaving.lock() = FORMER.to_owned();
+    pair.move_slots().await;
+    pair.others.permits.forget_permits(usize::MAX);
+    assert!(takes_over(&pair.new));
+    // For the question which objects are hot.
+    pair.others.permits.add_permits(1);
+    until("it is asked", || pair.asked() == 1).await;
+    let cache = pair.new.cache.clone();
+    let reading = forebay_env::spawn(async move {
+        let body = cache.get(get_request("key", None)).await?;
+        collect(body.stream).await
+    });
+    pair.others.permits.add_permits(1000);
+    assert_eq!(reading.join().await.unwrap(), "value");
+    assert_eq!((pair.requests(), pair.asked()), ((0, 0), 1));
+}
+
+#[tokio::test]
+async fn slots_that_are_lost_again_are_not_waited_for() {
+    let pair = Pair::telling().await;
+    pair.put_outside("key", &"value".into());
+    read_often(&pair, "key", 3).await;
+    *pair.others.leaving.lock() = FORMER.to_owned();
+    pair.others.permits.forget_permits(usize::MAX);
+    pair.move_slots().await;
+    assert!(takes_over(&pair.new));
+    pair.new.cache.lose(&all()).await.unwrap();
+    assert!(!takes_over(&pair.new));
+}
+
+/// Such as one on a damaged place of a disk. A worker is drained because of it.
+#[tokio::test]
+async fn an_object_that_breaks_off_stops_no_others() {
+    let pair = Pair::telling().await;
+    for key in ["a", "b", "broken", "c"] {
+        pair.put_outside(key, &"value".into());
+        read_often(&pair, key, 2).await;
+    }
+    *pair.others.broken.lock() = "broken".to_owned();
+    *pair.others.leaving.lock() = FORMER.to_owned();
+    pair.move_slots().await;
+    assert!(takes_over(&pair.new));
+    until("the end", || !takes_over(&pair.new)).await;
+    pair.others.answer(FORMER, Answer::Nothing);
+    for key in ["a", "b", "broken", "c"] {
+        assert_eq!(pair.new.get(key).await.unwrap(), "value");
+    }
+    assert_eq!(pair.requests().0, 1, "only the broken one is read from the under store");
 }

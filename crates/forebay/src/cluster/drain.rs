@@ -61,6 +61,10 @@ impl Drain {
             if needs.copies_wanted > 0 {
                 return Err(format!("worker {worker} has not fetched all bytes yet"));
             }
+            // Not for long: the others give up the rest then.
+            if needs.takes_over_from.contains(&self.own) {
+                return Err(format!("worker {worker} is taking over what is read often"));
+            }
             if needs.complete_at.is_none_or(|at| at.contains(&self.own)) {
                 let lacks = "objects have fewer copies than writeReplicas asks for, without those of this worker";
                 return Err(format!("worker {worker}: {lacks}"));

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use forebay_auth::Users;
 use forebay_catalog::ErrorKind;
 use forebay_cluster::{Addresses, ClusterIdentity, ClusterSettings, HomeCatalog, HomeSettings, WorkerId, has_joined};
 use forebay_env::Env;
@@ -13,6 +14,7 @@ use forebay_peers::{ClusterKey, Identity, Members, Peers};
 use forebay_store::Store;
 use prometheus_client::registry::Registry;
 
+use super::agreement::{check_clock, own_settings};
 use super::measured::MeasuredEngine;
 use super::metrics::SlotMoves;
 use super::router::Router;
@@ -38,25 +40,34 @@ pub(crate) fn addresses(config: &Config, peers: SocketAddr, s3: SocketAddr, admi
 /// Makes this process a worker of the cluster, with the slots that were at home here.
 ///
 /// # Errors
-/// Bad settings, an engine that does not answer, the key or the data directories of another cluster, and another
-/// process with this worker's name.
+/// Bad settings, an engine that does not answer, the key or the data directories of another cluster, at the first start
+/// a clock that is far off from those of other workers, and another process with this worker's name.
 pub(crate) async fn join(
     config: &Config,
     env: &Env,
     store: &Store,
     addresses: Addresses,
+    users: &Users,
     registry: &mut Registry,
 ) -> Result<Joined, Failure> {
     let cluster = &config.cluster;
     let engine = Arc::new(engine(cluster, env)?);
     let worker = worker_id(cluster)?;
     let identity = identity(cluster, env, engine.as_ref(), has_joined(store)).await?;
+    let keys = prove(cluster, &identity)?;
+    let own_settings = own_settings(config, users, &keys, &env.clock);
+    let router = Arc::new(Router::new(worker.clone()));
+    let peers = Peers::new(env, &keys, router.own(), Arc::clone(&router) as Arc<dyn Members>);
+    // One that has joined has bytes that the others may want: then a notice tells of its clock.
+    if !has_joined(store) {
+        let checked = check_clock(engine.as_ref(), &worker, &own_settings, &peers, env.clock.as_ref()).await;
+        checked.map_err(Failure::Refused)?;
+    }
     let has_forgotten = !config.store.forget_directories.is_empty();
     let claimed = identity.claim(store, has_forgotten).await;
     claimed.map_err(|error| Failure::Refused(format!("store.data_dirs: {error}")))?;
-    let keys = prove(cluster, &identity)?;
     let settings = HomeSettings {
-        worker: worker.clone(),
+        worker,
         is_alone: false,
         cluster: ClusterSettings { lease_ms: cluster.lease.0.as_millis() as u64, ..ClusterSettings::DEFAULT },
         addresses: Some(addresses),
@@ -65,8 +76,6 @@ pub(crate) async fn join(
     let measured = MeasuredEngine::register(Arc::clone(&engine) as _, Arc::clone(&env.clock), registry);
     let catalog = HomeCatalog::open(env.clone(), store.clone(), Arc::new(measured), settings).await;
     let catalog = catalog.map_err(|error| Failure::Failed(format!("the cluster {}: {error}", cluster.name)))?;
-    let router = Arc::new(Router::new(worker));
-    let peers = Peers::new(env, &keys, router.own(), Arc::clone(&router) as Arc<dyn Members>);
     tracing::info!(worker = router.own(), cluster = cluster.name, "joined the cluster");
     Ok(Joined {
         name: cluster.name.clone(),
@@ -78,6 +87,8 @@ pub(crate) async fn join(
         peers,
         health: Arc::default(),
         moves: SlotMoves::default(),
+        own_settings,
+        agreement: Arc::default(),
     })
 }
 

@@ -17,6 +17,7 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
 
+use super::agreement::Agreement;
 use super::router::Router;
 use crate::metrics::encode_number;
 
@@ -61,6 +62,7 @@ pub(super) struct ClusterMetrics {
     pub(super) router: Arc<Router>,
     pub(super) cache: Cache,
     pub(super) engine: Arc<EngineHealth>,
+    pub(super) agreement: Arc<Agreement>,
 }
 
 impl ClusterMetrics {
@@ -82,6 +84,18 @@ impl ClusterMetrics {
         for (state, name) in STATES {
             let count = view.members.values().filter(|member| member.state == state).count();
             ConstGauge::new(count as u64).encode(family.encode_family(&[("state", name)])?)?;
+        }
+        Ok(())
+    }
+
+    fn encode_differences(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let differences = self.agreement.differences();
+        let help = "Other workers of the cluster that differ from this one, by what differs: settings that all of them need alike, or the clock";
+        let mut family = encoder.encode_descriptor("forebay_cluster_differing_workers", help, None, Gauge)?;
+        let settings = differences.values().filter(|difference| !difference.settings.is_empty()).count();
+        let clock = differences.values().filter(|difference| difference.clock_ms.is_some()).count();
+        for (of, count) in [("settings", settings), ("clock", clock)] {
+            ConstGauge::new(count as u64).encode(family.encode_family(&[("of", of)])?)?;
         }
         Ok(())
     }
@@ -131,6 +145,7 @@ impl Collector for ClusterMetrics {
             encode_number(&mut encoder, name, help, Gauge, value)?;
         }
         self.encode_engine(&mut encoder)?;
+        self.encode_differences(&mut encoder)?;
         if lease.is_zero() { Ok(()) } else { self.encode_view(&mut encoder) }
     }
 }

@@ -15,6 +15,7 @@ use forebay_etcd::{EtcdEngine, MemberHealth};
 use forebay_peers::Peers;
 use futures::future::{join, join_all};
 
+use super::agreement::Agreement;
 use super::router::Router;
 
 /// For an engine that does not answer. What was asked for may be done later.
@@ -29,6 +30,7 @@ pub(super) struct ClusterState {
     pub(super) cache: Cache,
     pub(super) env: Env,
     pub(super) catalog: Arc<HomeCatalog>,
+    pub(super) agreement: Arc<Agreement>,
 }
 
 impl ClusterState {
@@ -46,6 +48,8 @@ impl ClusterState {
         };
         let is_cut_off = id.as_str() == self.router.own() && self.cache.is_cut_off();
         let problem = if is_cut_off { Some("the engine does not answer it".to_owned()) } else { problem };
+        let differs = || Some(self.agreement.differences().get(id.as_str())?.describe(self.router.own()));
+        let problem = problem.or_else(differs);
         let (peer_address, s3_address, admin_address) = match addresses {
             Some(Addresses { peers, s3, admin }) => (Some(peers), s3, admin),
             None => (None, None, None),

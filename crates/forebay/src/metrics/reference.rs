@@ -31,7 +31,7 @@ const fn labelled(name: &'static str, kind: &'static str, labels: &'static str, 
 }
 
 #[rustfmt::skip]
-const LABELLED: [Labelled; 42] = [
+const LABELLED: [Labelled; 43] = [
     labelled("forebay_requests", "counter", "`operation`, `code`", "S3 requests answered"),
     labelled("forebay_request_duration_seconds", "histogram", "`operation`, `until`: `first_byte`, `total`", "Time that S3 requests took"),
     labelled("forebay_request_bytes", "counter", "`direction`: `in`, `out`", "Bytes of bodies of S3 requests and answers"),
@@ -66,6 +66,7 @@ const LABELLED: [Labelled; 42] = [
     labelled("forebay_cluster_copies_wanted", "gauge", "`cluster`", "Objects and parts that are at home here and whose bytes are still to be fetched from other workers"),
     labelled("forebay_cluster_copies_unavailable", "gauge", "`cluster`", "Of these, those that no worker gave at the last try: requests for them get 503"),
     labelled("forebay_under_replicated_objects", "gauge", "`cluster`", "Objects and parts that are at home here with fewer copies than writeReplicas asks for, or whose copies are still to be counted"),
+    labelled("forebay_cluster_differing_workers", "gauge", "`cluster`; `of`: `settings`, `clock`", "Other workers of the cluster that differ from this one, by what differs: settings that all of them need alike, or the clock"),
     labelled("forebay_cluster_engine_up", "gauge", "`cluster`, `member`", "1 when the member of the engine has answered this worker at the last look, by member"),
     labelled("forebay_cluster_engine_full", "gauge", "`cluster`, `member`", "1 when the member takes no writes because its database is full, by member"),
     labelled("forebay_cluster_engine_database_bytes", "gauge", "`cluster`, `member`", "Size of the member's database, by member"),

@@ -1,5 +1,6 @@
 //! Which notices the state of a worker calls for.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use forebay_admin::api::{CircuitState, UnderStoreStatus};
@@ -7,6 +8,7 @@ use forebay_admin::{Notice, Severity};
 use forebay_cache::{ReplacedRules, Status};
 use forebay_store::{DamagedPlace, DirectoryHealth, Shortage};
 
+use crate::cluster::{Difference, aside};
 use crate::commands::size;
 use crate::doctor::findings::{Kind, OF_UNDER_STORES};
 use crate::places::Trouble;
@@ -44,6 +46,8 @@ pub(super) struct Facts {
     pub(super) replaced_rules: Option<ReplacedRules>,
     /// The engine of the cluster does not answer.
     pub(super) is_cut_off: bool,
+    /// Of other workers of the cluster.
+    pub(super) differences: BTreeMap<String, Difference>,
 }
 
 /// What is counted since the start, and of it what belongs to trouble that lasts: it is over when nothing has been
@@ -106,6 +110,8 @@ pub(super) fn conditions(facts: &Facts) -> Vec<Condition> {
         policies_replaced(facts.replaced_rules),
         disks_full(facts),
         cut_off(facts.is_cut_off),
+        other_settings(&facts.differences),
+        other_clocks(&facts.differences),
     ];
     all.extend(pinned(facts));
     all.extend(facts.directories.iter().map(directory));
@@ -126,6 +132,37 @@ fn cut_off(is_cut_off: bool) -> Condition {
         subject: String::new(),
         title: is_cut_off.then(|| "the engine of the cluster does not answer: all keys get 503".to_owned()),
         cure: "See that etcd runs and that this machine reaches it (cluster.engine; `forebay cluster status` shows each member). The worker resumes by itself, and nothing is lost",
+    }
+}
+
+/// Of each worker that `show` says something of.
+fn of_each(differences: &BTreeMap<String, Difference>, show: fn(&Difference) -> Option<String>) -> Option<String> {
+    let shown: Vec<_> = differences
+        .iter()
+        .filter_map(|(worker, difference)| Some(format!("{} ({worker})", show(difference)?)))
+        .collect();
+    (!shown.is_empty()).then(|| shown.join("; "))
+}
+
+fn other_settings(differences: &BTreeMap<String, Difference>) -> Condition {
+    let shown = of_each(differences, |found| (!found.settings.is_empty()).then(|| found.settings.join(", ")));
+    Condition {
+        id: "cluster-settings-differ",
+        severity: Severity::Warning,
+        subject: String::new(),
+        title: shown.map(|shown| format!("other workers have other settings than this one: {shown}")),
+        cure: "Give all workers the same values: GET /api/v1/configuration of each shows them, but for secrets and what is in users files: compare these files. The users file is read again by itself; other settings need a restart of the worker",
+    }
+}
+
+fn other_clocks(differences: &BTreeMap<String, Difference>) -> Condition {
+    let shown = of_each(differences, |found| Some(format!("{} this one", aside(found.clock_ms?))));
+    Condition {
+        id: "cluster-clocks-differ",
+        severity: Severity::Warning,
+        subject: String::new(),
+        title: shown.map(|shown| format!("the clocks of other workers differ: {shown}")),
+        cure: "Keep the clocks of all machines with an NTP client (chrony, systemd-timesyncd). With another time, objects seem older or newer than they are, and a worker that starts again is refused",
     }
 }
 

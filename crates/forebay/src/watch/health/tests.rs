@@ -66,6 +66,7 @@ fn facts() -> Facts {
         users_file: None,
         replaced_rules: None,
         is_cut_off: false,
+        differences: BTreeMap::new(),
     }
 }
 
@@ -95,6 +96,8 @@ fn a_healthy_worker_has_no_notice_and_every_condition_is_cleared() {
             "policies-replaced",
             "disks-full",
             "cluster-cut-off",
+            "cluster-settings-differ",
+            "cluster-clocks-differ",
             "pinned-nearly-full",
             "directory-failed",
             "disk-full",
@@ -105,6 +108,11 @@ fn a_healthy_worker_has_no_notice_and_every_condition_is_cleared() {
             "under-store-failing"
         ]
     );
+}
+
+fn others(facts: &mut Facts, worker: &str, settings: &[&str], clock_ms: Option<i64>) {
+    let settings = settings.iter().map(|name| (*name).to_owned()).collect();
+    facts.differences.insert(worker.to_owned(), Difference { settings, clock_ms });
 }
 
 #[test]
@@ -147,6 +155,21 @@ fn each_trouble_has_its_notice_with_the_figures() {
         "objects-missing",
         "",
         "the bytes of 3 acknowledged objects are missing",
+    );
+    check(
+        |facts| {
+            others(facts, "w2", &["policy", "server.users_file"], None);
+            others(facts, "w3", &["server.region"], None);
+        },
+        "cluster-settings-differ",
+        "",
+        "other workers have other settings than this one: policy, server.users_file (w2); server.region (w3)",
+    );
+    check(
+        |facts| others(facts, "w2", &[], Some(-95_500)),
+        "cluster-clocks-differ",
+        "",
+        "the clocks of other workers differ: 95 s behind this one (w2)",
     );
     check(
         |facts| facts.is_cut_off = true,
