@@ -20,6 +20,8 @@ BUCKET = "cluster"
 # Most of what is written stays dirty: the only bytes are those of the workers.
 SLOWLY = {"FOREBAY_UNDER_STORE_LIMITS_REQUESTS_PER_SECOND": "1"}
 PART = os.urandom(5 << 20)
+# Numbers of loads: each has its own keys.
+LOADS = itertools.count()
 
 
 def started(cluster, names=("w1", "w2", "w3"), **variables):
@@ -84,28 +86,21 @@ def ended(worker):
 class Load:
     """Writes new objects, overwrites one, reads and lists, until it is told to stop."""
 
-    def __init__(self, worker, is_leaving):
+    def __init__(self, worker, is_leaving=False):
         self.worker, self.is_leaving = worker, is_leaving
+        self.name = f"{worker.name}/{next(LOADS)}"
         self.written, self.last, self.failures = {}, [], []
         self.stop = threading.Event()
         self.thread = threading.Thread(target=self.run)
         self.thread.start()
 
     def run(self):
-        client, name = patient(self.worker), self.worker.name
+        client = patient(self.worker)
         for number in itertools.count():
             if self.stop.is_set():
                 return
-            key, body = f"{('load', 'transient')[number % 2]}/{name}/{number}", os.urandom(5000)
-            self.last.append(body)
             try:
-                client.put_object(Bucket=BUCKET, Key=f"load/{name}/last", Body=body)
-                self.last = [body]
-                client.put_object(Bucket=BUCKET, Key=key, Body=body)
-                self.written[key] = body
-                assert client.get_object(Bucket=BUCKET, Key=key)["Body"].read() == body
-                listed = client.list_objects_v2(Bucket=BUCKET, Prefix=key)
-                assert [found["Key"] for found in listed.get("Contents", [])] == [key]
+                self.step(client, number)
             except (ConnectionError, HTTPClientError) as error:
                 # A load balancer would ask another one.
                 if not self.is_leaving:
@@ -115,12 +110,49 @@ class Load:
                 self.failures.append(error)
                 return
 
+    def step(self, client, number):
+        key, body = f"{('load', 'transient')[number % 2]}/{self.name}/{number}", os.urandom(5000)
+        self.last.append(body)
+        client.put_object(Bucket=BUCKET, Key=f"load/{self.name}/last", Body=body)
+        self.last = [body]
+        client.put_object(Bucket=BUCKET, Key=key, Body=body)
+        self.written[key] = body
+        assert client.get_object(Bucket=BUCKET, Key=key)["Body"].read() == body
+        listed = client.list_objects_v2(Bucket=BUCKET, Prefix=key)
+        assert [found["Key"] for found in listed.get("Contents", [])] == [key]
+
     def end(self):
         self.stop.set()
         self.thread.join()
         assert not self.failures, self.failures
         assert self.written
         return self.written
+
+
+class Changes(Load):
+    """What meets several keys, the under store, or an upload that others have begun."""
+
+    def step(self, client, number):
+        first, second = (f"{place}/{self.name}/{number}" for place in ("through", "back"))
+        body = os.urandom(3000)
+        client.put_object(Bucket=BUCKET, Key=first, Body=body)
+        client.put_object_tagging(Bucket=BUCKET, Key=first, Tagging={"TagSet": [{"Key": "number", "Value": str(number)}]})
+        copied = client.copy_object(Bucket=BUCKET, Key=second, CopySource={"Bucket": BUCKET, "Key": first})
+        assert copied["CopyObjectResult"]["ETag"]
+        tags = client.get_object_tagging(Bucket=BUCKET, Key=second)["TagSet"]
+        assert tags == [{"Key": "number", "Value": str(number)}]
+        name = {"Bucket": BUCKET, "Key": f"uploads/{self.name}/{number}"}
+        name["UploadId"] = client.create_multipart_upload(**name)["UploadId"]
+        part = client.upload_part_copy(**name, PartNumber=1, CopySource={"Bucket": BUCKET, "Key": second})["CopyPartResult"]
+        client.complete_multipart_upload(**name, MultipartUpload={"Parts": [{"PartNumber": 1, "ETag": part["ETag"]}]})
+        self.written |= {name["Key"]: body, second: body}
+        wanted = [{"Key": first}, {"Key": f"none/{number}"}]
+        # boto3 does not retry single keys.
+        for _ in range(3):
+            wanted = [{"Key": error["Key"]} for error in client.delete_objects(Bucket=BUCKET, Delete={"Objects": wanted}).get("Errors", [])]
+            if not wanted:
+                return
+        raise AssertionError(f"not deleted: {wanted}")
 
 
 def test_a_worker_that_is_drained_under_load_takes_nothing_with_it(cluster):
@@ -142,7 +174,7 @@ def test_a_worker_that_is_drained_under_load_takes_nothing_with_it(cluster):
     eventually("load after it", lambda: all(len(load.written) > count for load, count in zip(loads[1:], before)))
     for load in loads:
         written |= load.end()
-        last = answered(lambda: rest[0].s3().get_object(Bucket=BUCKET, Key=f"load/{load.worker.name}/last")["Body"].read())
+        last = answered(lambda: rest[0].s3().get_object(Bucket=BUCKET, Key=f"load/{load.name}/last")["Body"].read())
         assert last in load.last
     check(rest, written)
     for (name, first), worker in zip(uploads, itertools.cycle(rest)):
@@ -154,6 +186,27 @@ def test_a_worker_that_is_drained_under_load_takes_nothing_with_it(cluster):
     for worker in rest:
         eventually("two workers", lambda: states(worker) == {"w2": "live", "w3": "live"})
     assert (wanted(rest), missing(rest)) == (0, 0)
+
+
+def test_requests_of_all_kinds_need_no_more_than_the_retries_of_boto3_while_slots_move(cluster):
+    # Uploads wait for their turn while slots move.
+    workers = started(cluster, FOREBAY_UNDER_STORE_LIMITS_REQUESTS_PER_SECOND="40")
+    CommandLine(workers[0]).text("policy", "set", f"/{BUCKET}/through/", "--write-mode", "WRITE_THROUGH")
+    for worker in workers:
+        eventually("the policy", lambda: f"/{BUCKET}/through/" in [rule["path"] for rule in CommandLine(worker).json("policy", "get")])
+    drained, rest = workers[0], workers[1:]
+    loads = [Changes(worker) for worker in rest for _ in range(2)]
+    written = {}
+    for _ in range(2):
+        before = [len(load.written) for load in loads]
+        eventually("load", lambda: any(load.failures for load in loads) or all(len(load.written) > count for load, count in zip(loads, before)))
+        CommandLine(rest[0]).text("cluster", "drain", "w1", "--wait")
+        assert ended(drained) == 0, drained.log.read_text()[-4000:]
+        drained.start()
+        wait_until_shared(workers)
+    for load in loads:
+        written |= load.end()
+    check(workers[:1], written)
 
 
 def test_a_worker_tells_of_its_own_drain_and_comes_back_empty(cluster):

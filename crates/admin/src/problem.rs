@@ -91,7 +91,7 @@ fn status_of(kind: ErrorKind) -> StatusCode {
         ErrorKind::EntityTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
         ErrorKind::InvalidRange | ErrorKind::InvalidPartNumber => StatusCode::RANGE_NOT_SATISFIABLE,
         ErrorKind::AccessDenied => StatusCode::FORBIDDEN,
-        ErrorKind::SlowDown | ErrorKind::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
+        ErrorKind::SlowDown | ErrorKind::Unavailable | ErrorKind::Moved => StatusCode::SERVICE_UNAVAILABLE,
         ErrorKind::InsufficientStorage => StatusCode::INSUFFICIENT_STORAGE,
         ErrorKind::NotImplemented => StatusCode::NOT_IMPLEMENTED,
         ErrorKind::Corrupt | ErrorKind::Internal => StatusCode::INTERNAL_SERVER_ERROR,

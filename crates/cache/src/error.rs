@@ -62,6 +62,8 @@ pub enum ErrorKind {
     Corrupt,
     NotImplemented,
     Internal,
+    /// The home of the key is another worker, or none at the moment (503). Nothing was done with it.
+    Moved,
 }
 
 /// An error, with what failed and why. The text never contains secrets.
@@ -120,6 +122,10 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 impl Error {
     pub fn new(kind: ErrorKind, context: impl Into<String>) -> Self {
         Self { kind, context: context.into(), object: None, retry_after: None, detail: None, source: None }
+    }
+
+    pub(crate) fn moved(path: &ObjectPath) -> Self {
+        Self::new(ErrorKind::Moved, format!("{path} is not at home at this worker"))
     }
 
     /// The same error with what it is about.

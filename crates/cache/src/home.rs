@@ -40,6 +40,9 @@ pub(crate) struct Home {
     pub(crate) upload_locks: Arc<KeyLocks>,
     /// Held while a part of a multipart upload is committed.
     pub(crate) part_locks: Arc<KeyLocks>,
+    /// Taken before the upload lock by persists that are not part of a client's request. Closed first, so that clients
+    /// are served while long uploads end.
+    pub(crate) persist_locks: Arc<KeyLocks>,
     pub(crate) fence: WriteFence,
     /// Reads that ask the under store for a key without a copy.
     pub(crate) lookups: Arc<SingleFlight<ObjectPath, ()>>,
@@ -91,6 +94,12 @@ pub(crate) struct Ground<'a> {
 }
 
 impl Home {
+    /// In the order in which they are taken. They are closed in this order, so that a task with the first lock gets the
+    /// others, too.
+    pub(crate) fn all_locks(&self) -> [&Arc<KeyLocks>; 4] {
+        [&self.persist_locks, &self.part_locks, &self.upload_locks, &self.locks]
+    }
+
     /// Creates a home without keys: see `Worker::gain`.
     ///
     /// # Errors
@@ -103,6 +112,7 @@ impl Home {
             locks: KeyLocks::new(hasher.clone(), path_hash),
             upload_locks: KeyLocks::new(hasher.clone(), path_hash),
             part_locks: KeyLocks::new(hasher.clone(), part_hash),
+            persist_locks: KeyLocks::new(hasher.clone(), path_hash),
             fence: WriteFence::new(hasher.clone()),
             lookups: SingleFlight::new(),
             validity: Validity::new(env.clone(), hasher),

@@ -40,6 +40,7 @@ use forebay_types::{BucketName, Generation, ObjectPath, PathPolicy, PolicyRule, 
 use forebay_ufs::S3Target;
 use tracing::Instrument;
 
+pub use anywhere::Access;
 pub use copies::CopyId;
 pub use error::{Detail, Error, ErrorKind, LostPart, Result};
 pub use forebay_catalog::{SlotCount, SlotSet};
@@ -92,7 +93,7 @@ impl Cache {
     /// Stores an object whose home is this worker.
     ///
     /// # Errors
-    /// As [`Cache::put`], and `Unavailable` when the home is another one.
+    /// As [`Cache::put`], and `Moved` when the home is another one.
     pub async fn put_here(&self, request: PutObject) -> Result<Written> {
         self.worker.put(request).instrument(tracing::info_span!(target: SPANS, "cache.put")).await
     }
@@ -103,15 +104,20 @@ impl Cache {
         match self.worker.other_home(&request.path) {
             // Boxed: it would make the future of every read larger.
             Some(home) => Box::pin(self.worker.get_elsewhere(request, home)).await,
-            None => self.get_here(request).await,
+            None => self.read(request).await,
         }
     }
 
     /// Begins to read an object whose home is this worker.
     ///
     /// # Errors
-    /// As [`Cache::get`], and `Unavailable` when the home is another one.
+    /// As [`Cache::get`], and `Moved` when the home is another one.
     pub async fn get_here(&self, request: GetObject) -> Result<ObjectBody> {
+        self.worker.check_home(&request.path)?;
+        self.read(request).await
+    }
+
+    async fn read(&self, request: GetObject) -> Result<ObjectBody> {
         self.worker.get(request).instrument(tracing::info_span!(target: SPANS, "cache.get")).await
     }
 
@@ -119,15 +125,16 @@ impl Cache {
     pub async fn head(&self, request: GetObject) -> Result<ObjectHead> {
         match self.worker.other_home(&request.path) {
             Some(home) => Box::pin(self.worker.head_elsewhere(request, home)).await,
-            None => self.head_here(request).await,
+            None => self.worker.head(request).await,
         }
     }
 
     /// Describes an object whose home is this worker.
     ///
     /// # Errors
-    /// As [`Cache::head`], and `Unavailable` when the home is another one.
+    /// As [`Cache::head`], and `Moved` when the home is another one.
     pub async fn head_here(&self, request: GetObject) -> Result<ObjectHead> {
+        self.worker.check_home(&request.path)?;
         self.worker.head(request).await
     }
 
@@ -166,19 +173,15 @@ impl Cache {
     /// Deletes an object, at the worker that is its home. Deleting a missing object is not an error. With `if_match` in
     /// the conditions, returns `PreconditionFailed` when the object is another version.
     pub async fn delete(&self, path: &ObjectPath, conditions: &Conditions) -> Result<()> {
-        match self.worker.other_home(path) {
-            Some(OtherHome { others, worker }) => others.delete(&worker, path, conditions).await,
-            None => self.delete_here(path, conditions).await,
-        }
+        self.worker.delete_anywhere(path, conditions).await
     }
 
     /// Deletes an object whose home is this worker.
     ///
     /// # Errors
-    /// As [`Cache::delete`], and `Unavailable` when the home is another one.
+    /// As [`Cache::delete`], and `Moved` when the home is another one.
     pub async fn delete_here(&self, path: &ObjectPath, conditions: &Conditions) -> Result<()> {
-        let (worker, path, conditions) = (Arc::clone(&self.worker), path.clone(), conditions.clone());
-        self.worker.unless_stalled(async move { worker.delete(&path, &conditions).await }).await
+        self.worker.delete_to_the_end(path, conditions).await
     }
 
     /// Copies an object of up to 5 GiB.
@@ -197,9 +200,10 @@ impl Cache {
         self.worker.is_home_of(hash)
     }
 
-    /// Whether this worker is the home of a path, and has taken it up.
-    pub fn answers_for(&self, path: &ObjectPath) -> bool {
-        self.worker.home.locks.has(path)
+    /// Whether this worker would serve such a request now: it is the home of the path, has taken it up, and has not yet
+    /// begun to refuse such requests, as it does before it gives the path up.
+    pub fn answers_for(&self, path: &ObjectPath, access: Access) -> bool {
+        self.worker.answers_for(path, access)
     }
 
     /// Bytes of one generation, for another worker: `key` is that of the record which names them. `None`: this worker
@@ -288,8 +292,12 @@ impl Cache {
         self.worker.list(bucket, request).await
     }
 
-    /// The tags of an object.
+    /// The tags of an object whose home is this worker.
+    ///
+    /// # Errors
+    /// `Moved` when the home is another one; `NotFound`.
     pub async fn tags(&self, path: &ObjectPath) -> Result<Tags> {
+        self.worker.check_home(path)?;
         self.worker.tags(path).await
     }
 

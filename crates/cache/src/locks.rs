@@ -15,7 +15,7 @@ use forebay_types::{BucketName, ObjectPath};
 use tokio::sync::{Mutex as AsyncMutex, Notify, OwnedMutexGuard};
 
 use crate::warm_up::touched::{Heard, Touched};
-use crate::{Error, ErrorKind, Result};
+use crate::{Error, Result};
 
 /// Shards of the table of locks; more than the number of cores is enough.
 const SHARDS: usize = 64;
@@ -64,7 +64,7 @@ impl KeyLocks {
     /// Waits for the lock of `path`, in order of arrival.
     ///
     /// # Errors
-    /// `Unavailable` when the path is not at home here.
+    /// `Moved` when the path is not at home here.
     pub(crate) async fn lock(self: &Arc<Self>, path: &ObjectPath) -> Result<KeyGuard> {
         // Created first, so that it is dropped last: only then can it tell whether another task uses the lock.
         let mut guard = KeyGuard { locks: Arc::clone(self), path: path.clone(), guard: None };
@@ -77,14 +77,11 @@ impl KeyLocks {
     }
 
     fn check(&self, path: &ObjectPath) -> Result<()> {
-        if self.has_closed.load(Ordering::SeqCst) && self.is_closed(path) {
-            return Err(Error::new(ErrorKind::Unavailable, format!("{path} is not at home at this worker")));
-        }
-        Ok(())
+        if self.has(path) { Ok(()) } else { Err(Error::moved(path)) }
     }
 
-    fn is_closed(&self, path: &ObjectPath) -> bool {
-        self.closed.read().as_ref().is_some_and(|closed| closed.has_hash((self.slot_hash)(path)))
+    fn is_closed(&self, hash: u64) -> bool {
+        self.closed.read().as_ref().is_some_and(|closed| closed.has_hash(hash))
     }
 
     /// Whether all keys are at home here.
@@ -94,7 +91,12 @@ impl KeyLocks {
 
     /// Whether the key is at home here.
     pub(crate) fn has(&self, path: &ObjectPath) -> bool {
-        self.has_all() || !self.is_closed(path)
+        self.has_all() || !self.is_closed((self.slot_hash)(path))
+    }
+
+    /// Whether the keys of a slot are at home here, by the hash of one of their paths.
+    pub(crate) fn has_hash(&self, hash: u64) -> bool {
+        self.has_all() || !self.is_closed(hash)
     }
 
     /// Those of the slots whose keys are at home here.

@@ -110,7 +110,7 @@ impl Cache {
         });
         if let Some(slots) = worker.catalog.slots() {
             let others = slots.others();
-            for locks in [&worker.home.part_locks, &worker.home.upload_locks, &worker.home.locks] {
+            for locks in worker.home.all_locks() {
                 locks.close(&others).await;
             }
         }

@@ -168,15 +168,24 @@ impl Worker {
                 () = self.stop.cancelled() => return,
                 path = self.home.queue.next() => path,
             };
-            let Ok(guard) = self.home.upload_locks.lock(&path).await else {
+            let Ok((own, guard)) = self.lock_to_persist(&path).await else {
                 self.home.queue.drop_one(&path);
                 continue;
             };
             let mut tried = None;
             let result = self.persist_newest(&path, &guard, true, &mut tried).await;
             self.report(&path, tried, result).await;
-            drop(guard);
+            drop((guard, own));
         }
+    }
+
+    /// The locks of a persist that no client waits for. The second one is the upload lock.
+    ///
+    /// # Errors
+    /// `Moved` when the path is not at home here, or is about to be given up.
+    pub(crate) async fn lock_to_persist(&self, path: &ObjectPath) -> Result<(KeyGuard, KeyGuard)> {
+        let own = self.home.persist_locks.lock(path).await?;
+        Ok((own, self.home.upload_locks.lock(path).await?))
     }
 
     /// `tried` is the generation that was sent. The caller holds the key's upload lock.
@@ -196,7 +205,7 @@ impl Worker {
                 return;
             }
             Err(Failure::Local(error)) => {
-                let remote = matches!(error.kind, ErrorKind::Unavailable | ErrorKind::NoSuchBucket);
+                let remote = matches!(error.kind, ErrorKind::Unavailable | ErrorKind::Moved | ErrorKind::NoSuchBucket);
                 let blame = if remote { Blame::UnderStore } else { Blame::Object };
                 (format!("{:?}", error.kind), error.to_string(), blame, false)
             }
@@ -252,7 +261,7 @@ impl Worker {
         let persist_one = |path: ObjectPath| async {
             let path = path;
             let _place = large.place(&self.current(&path).await?).await;
-            let guard = self.home.upload_locks.lock(&path).await?;
+            let (_own, guard) = self.lock_to_persist(&path).await?;
             self.persist_object(&path, &guard, false).await.map_err(Error::from)
         };
         let limit = self.settings.persist_concurrency as usize;

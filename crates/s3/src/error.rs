@@ -86,7 +86,9 @@ fn row(kind: ErrorKind) -> Row {
         ErrorKind::AccessDenied => ("AccessDenied", 403, "Access Denied"),
         ErrorKind::SlowDown => ("SlowDown", 503, "Please reduce your request rate."),
         ErrorKind::InsufficientStorage => ("InsufficientStorage", 507, "The server has no more room for this request."),
-        ErrorKind::Unavailable => ("ServiceUnavailable", 503, "Service is unable to handle the request. Try again."),
+        ErrorKind::Unavailable | ErrorKind::Moved => {
+            ("ServiceUnavailable", 503, "Service is unable to handle the request. Try again.")
+        }
         ErrorKind::Corrupt => ("InternalError", 500, "The only copy of the data is damaged or missing."),
         ErrorKind::NotImplemented => {
             ("NotImplemented", 501, "A header or parameter you provided implies functionality that is not implemented.")

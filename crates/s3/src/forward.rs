@@ -5,7 +5,7 @@
 use std::io;
 use std::sync::{Arc, OnceLock};
 
-use forebay_cache::{Error, ErrorKind};
+use forebay_cache::{Access, Error, ErrorKind};
 use forebay_env::Requester;
 use forebay_types::ObjectPath;
 use http::header::{CACHE_CONTROL, DATE, EXPECT};
@@ -54,11 +54,31 @@ fn may_read_here(method: &Method, uri: &Uri, headers: &HeaderMap) -> bool {
     if headers.get_all(CACHE_CONTROL).iter().any(|value| !value.is_empty()) {
         return false;
     }
-    let names = uri.query().unwrap_or_default().split('&').map(|pair| pair.split('=').next().unwrap_or(pair));
-    names.filter(|name| !name.is_empty()).all(|name| {
+    parameter_names(uri).filter(|name| !name.is_empty()).all(|name| {
         let is_of_signature = name.get(..6).is_some_and(|start| start.eq_ignore_ascii_case("x-amz-"));
         is_of_signature || name.starts_with("response-") || matches!(name, "x-id" | "partNumber")
     })
+}
+
+/// What a request does with its object.
+fn access(method: &Method, uri: &Uri) -> Access {
+    if matches!(*method, Method::GET | Method::HEAD) {
+        return Access::Read;
+    }
+    let mut access = Access::Write;
+    for name in parameter_names(uri) {
+        match name {
+            "uploads" | "uploadId" => return Access::Upload,
+            "tagging" | "acl" | "legal-hold" | "retention" | "restore" | "versionId" => access = Access::SetAttributes,
+            _ => {}
+        }
+    }
+    access
+}
+
+/// The names of the parameters in a query string.
+fn parameter_names(uri: &Uri) -> impl Iterator<Item = &str> {
+    uri.query().unwrap_or_default().split('&').map(|pair| pair.split('=').next().unwrap_or(pair))
 }
 
 impl S3Service {
@@ -83,7 +103,7 @@ impl S3Service {
         let homes = self.inner.homes.as_ref()?;
         let (bucket, key) = path_of(request, self.inner.domain.as_ref())?;
         let path = convert::path(&bucket, &key).ok()?;
-        homes.settled(&path, !may_pass_on).await;
+        homes.settled(&path, access(request.method(), request.uri()), !may_pass_on).await;
         match homes.home(&path) {
             Home::At(_)
                 if may_pass_on
@@ -155,5 +175,31 @@ impl S3Service {
         let sending = Sending::new(Arc::clone(&inner.metrics), OPERATION, Arc::clone(&inner.env.clock), began);
         let (record, span, requester) = (Record::none(), Span::none(), Requester::NOBODY);
         response.map(|body| SentBody { body, sending, record, span, requester })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_are_known_by_what_they_do_with_their_object() {
+        let of = |method: Method, uri: &str| access(&method, &uri.parse().unwrap());
+        for (method, uri, expected) in [
+            (Method::GET, "/bucket/key?uploadId=u&tagging", Access::Read),
+            (Method::HEAD, "/bucket/key", Access::Read),
+            (Method::PUT, "/bucket/key?x-id=PutObject", Access::Write),
+            (Method::DELETE, "/bucket/key", Access::Write),
+            (Method::PUT, "/bucket/key?tagging", Access::SetAttributes),
+            (Method::DELETE, "/bucket/key?tagging=", Access::SetAttributes),
+            (Method::PUT, "/bucket/key?retention&X-Amz-Date=1", Access::SetAttributes),
+            (Method::DELETE, "/bucket/key?versionId=v", Access::SetAttributes),
+            (Method::POST, "/bucket/key?uploads", Access::Upload),
+            (Method::PUT, "/bucket/key?partNumber=1&uploadId=u", Access::Upload),
+            (Method::DELETE, "/bucket/key?uploadId=u", Access::Upload),
+            (Method::PUT, "/bucket/uploads?key=tagging", Access::Write),
+        ] {
+            assert_eq!(of(method, uri), expected, "{uri}");
+        }
     }
 }

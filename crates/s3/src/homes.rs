@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use bytes::Bytes;
+use forebay_cache::Access;
 use forebay_types::ObjectPath;
 use http::{Request, Response};
 use http_body_util::combinators::UnsyncBoxBody;
@@ -45,9 +46,9 @@ pub trait Homes: Send + Sync + 'static {
     /// Hears that the home of an object has answered a read of it that was passed on.
     fn was_read(&self, path: &ObjectPath);
 
-    /// Returns when it is known who answers for a path, or after a moment: while a path moves, nobody does. Of a
-    /// request that another worker has passed on, this one alone can be the answerer.
-    async fn settled(&self, path: &ObjectPath, is_passed_on: bool);
+    /// Returns when it is known who answers such a request for a path, or after a moment: while a path moves, nobody
+    /// does. Of a request that another worker has passed on, this one alone can be the answerer.
+    async fn settled(&self, path: &ObjectPath, access: Access, is_passed_on: bool);
 
     /// Has a worker answer a request of a client, by its [`S3Service::forwarded`].
     ///

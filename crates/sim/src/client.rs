@@ -76,6 +76,7 @@ fn failed(kind: ErrorKind) -> Option<Failed> {
         | ErrorKind::InsufficientStorage
         | ErrorKind::NoSuchBucket
         | ErrorKind::BucketBusy
+        | ErrorKind::Moved
         | ErrorKind::Conflict => Some(Failed::Surely),
         ErrorKind::Unavailable => Some(Failed::Unknown),
         _ => None,
@@ -417,7 +418,7 @@ impl Client {
                 Err(error) => match error.kind {
                     ErrorKind::Unavailable => history.end_without_answer(number),
                     // It has arrived, or was written again, or may yet land.
-                    ErrorKind::NotFound | ErrorKind::Conflict | ErrorKind::SlowDown => {
+                    ErrorKind::NotFound | ErrorKind::Conflict | ErrorKind::SlowDown | ErrorKind::Moved => {
                         history.end_without_effect(number);
                     }
                     _ => {
@@ -448,7 +449,7 @@ impl Client {
             ErrorKind::Unavailable | ErrorKind::SlowDown | ErrorKind::InsufficientStorage if !self.world.is_calm() => {
                 self.tell(&format!("read of {key}"), Err::<(), _>(error));
             }
-            ErrorKind::Unavailable if self.world.is_shared => {
+            ErrorKind::Unavailable | ErrorKind::Moved if self.world.is_shared => {
                 self.tell(&format!("read of {key}"), Err::<(), _>(error));
             }
             ErrorKind::InvalidRange => {}

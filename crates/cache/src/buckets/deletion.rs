@@ -135,8 +135,9 @@ impl Worker {
         let Some(slots) = self.catalog.slots() else {
             return Err(Error::new(ErrorKind::Unavailable, "this worker is in no cluster"));
         };
-        // Nothing is known yet of what waits in slots that are still being taken.
-        let slots = self.home.locks.open_of(&slots);
+        // Nothing is known yet of what waits in slots that are being taken. In those that are being given up, no
+        // deletes are persisted.
+        let slots = self.home.persist_locks.open_of(&self.home.locks.open_of(&slots));
         match step {
             DeletionStep::PersistDeletes => self.persist_deletes(bucket).await?,
             DeletionStep::Quiesce(_) => {
@@ -168,7 +169,7 @@ impl Worker {
         for (worker, answer) in answers {
             match answer {
                 Ok(done) => slots.push(done),
-                Err(error) if error.kind == ErrorKind::Unavailable => {
+                Err(error) if matches!(error.kind, ErrorKind::Unavailable | ErrorKind::Moved) => {
                     problem = Some(Error::new(error.kind, format!("worker {worker}: {error}")));
                 }
                 Err(error) => return Err(error),

@@ -68,7 +68,7 @@ impl Worker {
         // Nothing fails from here on.
         requests.iter().for_each(|path| self.home.settle.mark(path));
         records.into_iter().for_each(|(path, record)| self.take_up(gain, path, &record));
-        for locks in [&self.home.part_locks, &self.home.upload_locks, &self.home.locks] {
+        for locks in self.home.all_locks() {
             locks.open(slots);
         }
         self.home.sent.recount();

@@ -16,10 +16,9 @@ impl Worker {
         self.home.losses.fetch_add(1, Ordering::SeqCst);
         // What is refused from here on is not an error of a job.
         self.jobs.lose(slots);
-        // In the order in which they are taken, so that a task with the first lock gets the others, too.
-        self.home.part_locks.close(slots).await;
-        self.home.upload_locks.close(slots).await;
-        self.home.locks.close(slots).await;
+        for locks in self.home.all_locks() {
+            locks.close(slots).await;
+        }
         // Passes may have begun meanwhile.
         self.jobs.lose(slots);
         self.save_shares().await;

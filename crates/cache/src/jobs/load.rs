@@ -152,7 +152,7 @@ impl Load<'_> {
             match &result {
                 Ok(Step::Again) => {}
                 // A temporary outage is no reason to fail all objects during it.
-                Err(error) if error.kind == ErrorKind::Unavailable => {
+                Err(error) if matches!(error.kind, ErrorKind::Unavailable | ErrorKind::Moved) => {
                     if self.run.until_answered(&path.bucket).await.is_err() {
                         break;
                     }

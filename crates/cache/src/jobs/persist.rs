@@ -82,9 +82,9 @@ async fn try_to_persist(run: &Run, path: &ObjectPath, large: &LargeUploads) -> R
 /// `false` when the job had to stop first. The object then continues to wait as before.
 async fn persist_when_settled(run: &Run, path: &ObjectPath) -> Result<bool> {
     while !run.must_stop() {
-        let upload = run.worker.home.upload_locks.lock(path).await?;
+        let (own, upload) = run.worker.lock_to_persist(path).await?;
         let result = run.worker.persist_object(path, &upload, true).await;
-        drop(upload);
+        drop((upload, own));
         match result {
             Ok(()) => {
                 run.worker.home.queue.hurry(path);

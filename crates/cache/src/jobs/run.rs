@@ -28,6 +28,11 @@ const SCRUB_BYTES_PER_SECOND: u64 = 100 << 20;
 const RETRY_PAUSE_MIN: Duration = Duration::from_secs(1);
 const RETRY_PAUSE_MAX: Duration = Duration::from_secs(60);
 
+/// Whether a retry may succeed: something does not answer, or slots have moved.
+fn may_pass(error: &Error) -> bool {
+    matches!(error.kind, ErrorKind::Unavailable | ErrorKind::Moved | ErrorKind::SlowDown)
+}
+
 /// The context of a run.
 pub(super) struct Run {
     pub(super) worker: Arc<Worker>,
@@ -121,9 +126,7 @@ impl Run {
         loop {
             let result = request().await;
             let waits_for = match &result {
-                Err(error) if matches!(error.kind, ErrorKind::Unavailable | ErrorKind::SlowDown) => {
-                    Some(format!("waits: {error}"))
-                }
+                Err(error) if may_pass(error) => Some(format!("waits: {error}")),
                 Ok(_) | Err(_) => None,
             };
             let is_over = waits_for.is_none();
@@ -154,7 +157,7 @@ impl Run {
 
     /// Whether it is an error of a share that another try may not meet: the engine did not answer, or slots have moved.
     fn is_passing(&self, error: &Error) -> bool {
-        self.is_share() && matches!(error.kind, ErrorKind::Unavailable | ErrorKind::SlowDown)
+        self.is_share() && may_pass(error)
     }
 
     /// Begins a pass again behind its last checkpoint, after a pause, if that may help. Returns whether it does.

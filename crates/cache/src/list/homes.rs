@@ -1,24 +1,17 @@
 //! Catalog records of a range, whichever workers they are at home at.
 
-use std::time::Duration;
-
 use bytes::Bytes;
 use forebay_catalog::records::{self, ObjectRecord, Scope};
 use forebay_catalog::{SlotSet, Versioned};
 use forebay_types::ChecksumNames;
 use futures::future::join_all;
 
+use crate::anywhere::{MOVE_LOOK, MOVE_MAX};
 use crate::home::lost::not_all_at_home;
 use crate::others::OtherWorkers;
 use crate::others::home_records::{HomeRecord, HomeRecords, RECORDS_MAX, RecordRange};
 use crate::worker::Worker;
 use crate::{Error, ErrorKind, Result};
-
-/// For so long a listing waits for slots to get a home, as a request for a single key does. A planned move takes less.
-const MOVE_MAX: Duration = Duration::from_millis(1500);
-
-/// Between two looks whether they have one.
-const MOVE_LOOK: Duration = Duration::from_millis(50);
 
 /// Records of all homes.
 #[derive(Default)]

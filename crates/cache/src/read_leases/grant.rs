@@ -77,7 +77,7 @@ impl Worker {
     /// Waits for the lock of a key, and ends the leases of other workers on it: what readers see of it may change.
     ///
     /// # Errors
-    /// `Unavailable` when the key is not at home here.
+    /// `Moved` when the key is not at home here.
     pub(crate) async fn lock_key(&self, path: &ObjectPath) -> Result<KeyGuard> {
         let guard = self.home.locks.lock(path).await?;
         if let Some(others) = &self.others

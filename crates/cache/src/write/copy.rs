@@ -61,7 +61,7 @@ impl Worker {
             // The under store returns tags on their own, without the version that they belong to.
             let tags = self.tags_anywhere(source).await?;
             let (path, conditions) = (source.clone(), Conditions::default());
-            let now = self.head_anywhere(GetObject { path, range: None, part_number: None, conditions }).await?;
+            let now = self.head_anywhere(&GetObject { path, range: None, part_number: None, conditions }).await?;
             if now.generation == from.generation && has_same_description(&now.info, &from.info) {
                 return Ok((from, tags));
             }
@@ -82,7 +82,7 @@ impl Worker {
             part_number: None,
             conditions: conditions.clone(),
         };
-        let body = self.get_anywhere(get).await.map_err(|error| match error.kind {
+        let body = self.get_anywhere(&get).await.map_err(|error| match error.kind {
             // For the source of a copy, every failed condition is PreconditionFailed.
             ErrorKind::NotModified => Error { kind: ErrorKind::PreconditionFailed, ..error },
             _ => error,

@@ -1,5 +1,7 @@
 //! Deletes.
 
+use std::sync::Arc;
+
 use forebay_catalog::records::{Base, Holders, ObjectRecord, State};
 use forebay_catalog::{LocalChange, Transaction};
 use forebay_types::{ETag, Generation, ObjectPath, PathPolicy, WriteMode};
@@ -13,6 +15,12 @@ use crate::write::change::{end_intent, unnoted};
 use crate::{Conditions, Error, Mount, Result};
 
 impl Worker {
+    /// Deletes an object whose home is this worker, even if the caller goes away.
+    pub(crate) async fn delete_to_the_end(self: &Arc<Self>, path: &ObjectPath, conditions: &Conditions) -> Result<()> {
+        let (worker, path, conditions) = (Arc::clone(self), path.clone(), conditions.clone());
+        self.unless_stalled(async move { worker.delete(&path, &conditions).await }).await
+    }
+
     pub(crate) async fn delete(&self, path: &ObjectPath, conditions: &Conditions) -> Result<()> {
         let policy = self.policies.resolve(path);
         let mount = self.buckets.mount_for_write(path).await?;

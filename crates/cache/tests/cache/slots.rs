@@ -4,13 +4,15 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use forebay_cache::{ErrorKind, Needs};
+use forebay_cache::{Access, Conditions, CopyObject, ErrorKind, Needs};
 use forebay_catalog::{SlotCount, SlotSet};
 use forebay_env::Clock;
-use forebay_types::{BucketName, WriteMode};
+use forebay_types::{BucketName, ByteSize, Tags, WriteMode};
 
+use crate::held::{Answer, Others, THERE};
+use crate::multipart::{complete, create, put_part};
 use crate::support::gate::Way;
-use crate::support::{BUCKET, Bench, Setup, kind, others_go_on, path, until};
+use crate::support::{BUCKET, Bench, HERE, Setup, kind, others_go_on, path, until};
 
 /// The slot of a key, and a key of another one.
 fn slot_of(key: &str) -> (SlotSet, String) {
@@ -21,6 +23,26 @@ fn slot_of(key: &str) -> (SlotSet, String) {
     (slots, other.expect("some key is in another slot"))
 }
 
+/// Another key of one of these slots.
+fn beside(slots: &SlotSet) -> String {
+    (0..).map(|number| format!("beside/{number}")).find(|key| slots.has_path(&path(key))).expect("some key")
+}
+
+/// Begins to give slots up.
+async fn lose(bench: &Bench, slots: &SlotSet) -> forebay_env::Task<forebay_cache::Result<()>> {
+    let (cache, slots) = (bench.cache.clone(), slots.clone());
+    let losing = forebay_env::spawn(async move { cache.lose(&slots).await });
+    others_go_on().await;
+    assert!(!losing.is_finished(), "a request is on its way");
+    losing
+}
+
+/// What the worker answers for this key.
+fn answers(bench: &Bench, key: &str) -> Vec<Access> {
+    let all = [Access::Read, Access::Write, Access::SetAttributes, Access::Upload];
+    all.into_iter().filter(|access| bench.cache.answers_for(&path(key), *access)).collect()
+}
+
 #[tokio::test]
 async fn keys_that_are_lost_are_left_alone_and_others_go_on() {
     let bench = Bench::new(WriteMode::WriteBack).await;
@@ -29,16 +51,12 @@ async fn keys_that_are_lost_are_left_alone_and_others_go_on() {
     bench.put("lost", "waits").await.unwrap();
     bench.put(&other, "waits, too").await.unwrap();
     until("both are on their way", || bench.background.waiting() == 2).await;
-    let losing = {
-        let (cache, slots) = (bench.cache.clone(), slots.clone());
-        forebay_env::spawn(async move { cache.lose(&slots).await })
-    };
-    others_go_on().await;
-    assert!(!losing.is_finished(), "a request is on its way");
+    let losing = lose(&bench, &slots).await;
     bench.background.set(Way::Open);
     losing.join().await.unwrap();
-    assert_eq!(kind(bench.put("lost", "later").await), Some(ErrorKind::Unavailable));
-    assert_eq!(kind(bench.delete("lost").await), Some(ErrorKind::Unavailable));
+    assert_eq!(kind(bench.put("lost", "later").await), Some(ErrorKind::Moved));
+    let refused = bench.cache.delete_here(&path("lost"), &Conditions::default()).await;
+    assert_eq!(kind(refused), Some(ErrorKind::Moved));
     bench.put(&other, "later").await.unwrap();
     let bucket = BucketName::new(BUCKET).unwrap();
     assert_eq!(kind(bench.cache.list(&bucket, &Default::default()).await), Some(ErrorKind::Unavailable));
@@ -104,4 +122,122 @@ async fn a_slot_that_is_not_taken_up_yet_is_in_no_answer() {
     assert_eq!(bench.cache.needs().unwrap(), needs(slots.others()), "the catalog has it already, or still");
     bench.cache.gain(&slots).await.unwrap();
     assert_eq!(bench.cache.needs().unwrap(), needs(all));
+}
+
+/// An upload may take minutes.
+#[tokio::test]
+async fn clients_change_keys_of_slots_that_are_given_up_while_uploads_of_these_end() {
+    let bench = Bench::new(WriteMode::WriteBack).await;
+    let (slots, _) = slot_of("lost");
+    let clean = beside(&slots);
+    bench.put(&clean, "the under store has it").await.unwrap();
+    bench.drain().await;
+    bench.background.set(Way::Closed);
+    bench.put("lost", "waits").await.unwrap();
+    until("it is on its way", || bench.background.waiting() == 1).await;
+    let losing = lose(&bench, &slots).await;
+    assert_eq!(answers(&bench, &clean).len(), 4);
+    let tags = Tags::from([("key".to_owned(), "value".to_owned())]);
+    bench.cache.set_tags(&path(&clean), tags.clone()).await.unwrap();
+    let upload = create(&bench, &clean).await;
+    let parts = [put_part(&bench, &upload, 1, 100).await];
+    complete(&bench, &upload, &parts).await.unwrap();
+    bench.put("lost", "newer").await.unwrap();
+    others_go_on().await;
+    assert_eq!(bench.background.waiting(), 1, "no upload begins");
+    bench.background.set(Way::Open);
+    losing.join().await.unwrap();
+    assert_eq!(answers(&bench, &clean), []);
+    assert_eq!(kind(bench.cache.set_tags(&path(&clean), tags).await), Some(ErrorKind::Moved));
+    assert_eq!(bench.under("lost").unwrap(), "waits", "the new home persists what is newer");
+}
+
+/// Requests that would be refused wait until they can be passed on.
+#[tokio::test]
+async fn while_a_client_waits_for_the_under_store_its_slot_answers_what_needs_no_upload_lock() {
+    let small = |rule: &mut forebay_types::PolicyRule| rule.write_back_max_size = Some(ByteSize(10));
+    let setups = [
+        (Setup::new(WriteMode::WriteThrough), vec![Access::Read]),
+        (Setup::new(WriteMode::WriteBack).policy(small), vec![Access::Read, Access::Write]),
+        (Setup::new(WriteMode::WriteBack), vec![Access::Read, Access::Write]),
+    ];
+    for (setup, expected) in setups {
+        let bench = setup.open().await;
+        let (slots, other) = slot_of("lost");
+        bench.under.put_outside("lost", "the under store has it".into());
+        bench.foreground.set(Way::Closed);
+        let changing = {
+            let cache = bench.cache.clone();
+            let tags = Tags::from([("key".to_owned(), "value".to_owned())]);
+            forebay_env::spawn(async move { cache.set_tags(&path("lost"), tags).await })
+        };
+        until("it is on its way", || bench.foreground.waiting() == 1).await;
+        let losing = lose(&bench, &slots).await;
+        assert_eq!(answers(&bench, &beside(&slots)), expected, "{:?}", bench.setup.policies);
+        assert_eq!(answers(&bench, &other).len(), 4);
+        bench.foreground.set(Way::Open);
+        changing.join().await.unwrap();
+        losing.join().await.unwrap();
+        assert_eq!(answers(&bench, "lost"), []);
+    }
+}
+
+/// DeleteObjects and copies meet keys of many slots.
+#[tokio::test]
+async fn copies_and_deletes_wait_for_a_key_that_is_at_home_nowhere() {
+    let (slots, _) = slot_of("source");
+    let homes = Others::new();
+    let all = || Some(SlotSet::none(SlotCount::new(4).expect("slots")).others());
+    let there =
+        Setup { worker: Some((THERE, Arc::new(Others::new()))), slots: all(), ..Setup::new(WriteMode::WriteBack) };
+    let there = there.open().await;
+    there.put("source", "value").await.unwrap();
+    there.drain().await;
+    let worker: Option<(&str, Arc<dyn forebay_cache::OtherWorkers>)> = Some((HERE, Arc::new(homes.clone())));
+    let here = Setup { worker, slots: Some(slots.others()), ..Setup::new(WriteMode::WriteBack) }.open().await;
+    let target = (0..).map(|number| format!("target/{number}")).find(|key| !slots.has_path(&path(key))).unwrap();
+    let copy = || {
+        let (cache, target) = (here.cache.clone(), path(&target));
+        let request = CopyObject {
+            source: path("source"),
+            source_conditions: Conditions::default(),
+            target,
+            replace_metadata: None,
+            storage_class: None,
+            website_redirect_location: None,
+            replace_tags: None,
+            checksum_algorithm: None,
+            conditions: Conditions::default(),
+        };
+        forebay_env::spawn(async move { cache.copy(request).await.map(drop) })
+    };
+    let delete = || {
+        let cache = here.cache.clone();
+        forebay_env::spawn(async move { cache.delete(&path("source"), &Conditions::default()).await })
+    };
+    let wait = async |milliseconds| {
+        for _ in 0..milliseconds / 50 {
+            others_go_on().await;
+            here.clock.advance(Duration::from_millis(50));
+        }
+        others_go_on().await;
+    };
+    for begin in [&copy as &dyn Fn() -> _, &delete] {
+        let refused = begin();
+        wait(1400).await;
+        assert!(!refused.is_finished());
+        wait(200).await;
+        assert_eq!(kind(refused.join().await), Some(ErrorKind::Moved));
+    }
+    for begin in [&copy as &dyn Fn() -> _, &delete] {
+        let waiting = begin();
+        wait(500).await;
+        assert!(!waiting.is_finished());
+        homes.answer(THERE, Answer::From(there.cache.clone()));
+        wait(50).await;
+        waiting.join().await.unwrap();
+        homes.workers.lock().clear();
+    }
+    assert_eq!(here.get(&target).await.unwrap(), "value");
+    assert_eq!(kind(there.get("source").await), Some(ErrorKind::NotFound));
 }

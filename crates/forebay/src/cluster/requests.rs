@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use forebay_cache::Cache;
+use forebay_cache::{Access, Cache};
 use forebay_catalog::records::path_hash;
 use forebay_env::{Clock, Env};
 use forebay_peers::{ClientRequests, Members, Origin, PeerBody, Peers};
@@ -63,11 +63,11 @@ impl Homes for PassedOn {
         self.cache.was_read(path);
     }
 
-    async fn settled(&self, path: &ObjectPath, is_passed_on: bool) {
+    async fn settled(&self, path: &ObjectPath, access: Access, is_passed_on: bool) {
         let until = self.clock.monotonic() + HOMELESS_MAX;
         // Whoever has passed it on sees in this time where the path is now, and does not do so again.
         let is_known = || !is_passed_on && self.router.home(path_hash(path)).is_some();
-        while !self.cache.answers_for(path) && !is_known() && self.clock.monotonic() < until {
+        while !self.cache.answers_for(path, access) && !is_known() && self.clock.monotonic() < until {
             self.clock.sleep(HOMELESS_LOOK).await;
         }
     }
