@@ -1,9 +1,10 @@
-"""Three workers beside one, each with a quarter of a core."""
+"""Three workers beside one, each with a quarter of a core; and what the engine of a cluster costs."""
 
 import contextlib
 import json
 import os
 import pathlib
+import subprocess
 import tempfile
 
 import load
@@ -55,9 +56,9 @@ class Quota:
 
 
 class Of:
-    """A cluster of some workers."""
+    """A cluster of some workers, each with a share of a core, or with what the machine has."""
 
-    def __init__(self, setting, count, behind):
+    def __init__(self, setting, count, behind, share=None):
         setting.number += 1
         Worker.binary = peers.Forebay.binary
         self.cluster = Cluster(setting.directory / f"{setting.number}-cluster")
@@ -68,7 +69,7 @@ class Of:
         answered(lambda: self.workers[0].s3().create_bucket(Bucket=BUCKET))
         for worker in self.workers:
             answered(lambda: worker.s3().head_bucket(Bucket=BUCKET))
-        self.quotas = [Quota(name, SHARE) for name in names]
+        self.quotas = [Quota(name, share) for name in names] if share else []
         for worker, quota in zip(self.workers, self.quotas):
             quota.take(worker.process)
 
@@ -91,6 +92,15 @@ class Of:
             load.call(*words, *self.hosts(knows_homes), "--bucket", BUCKET, "--noclear", "--json", file.name, keys=keys)
             (only,) = json.load(file)["runs"]
         return only, self.cpu_seconds() - before
+
+    def transactions(self):
+        """How many the engine has committed for all workers."""
+        return sum(
+            value
+            for worker in self.workers
+            for name, value in worker.metrics().items()
+            if name.startswith("forebay_cluster_engine_call_duration_seconds_count") and 'operation="commit"' in name
+        )
 
     def cpu_seconds(self):
         return sum(cpu_seconds(worker.process.pid) for worker in self.workers)
@@ -117,7 +127,7 @@ def scaling(setting):
     small, large = ("10KiB", 32), ("10MiB", 4)
     with contextlib.ExitStack() as stack:
         behind = stack.enter_context(setting.started(peers.Bare, "--delay", "30ms"))
-        one, three = (stack.enter_context(contextlib.closing(Of(setting, count, behind))) for count in (1, 3))
+        one, three = (stack.enter_context(contextlib.closing(Of(setting, count, behind, SHARE))) for count in (1, 3))
         # Written before they are measured.
         for cluster in (one, three):
             for prefix, count, size in (("hot/", HOT, "10KiB"), ("cold/", 20_000, "10KiB"), ("large/", 24, "10MiB")):
@@ -152,3 +162,53 @@ def scaling(setting):
             section.at_least(f"three workers in turn: at least {in_turn}x one", dealt["rate"] / single["rate"], in_turn, digits=2)
         sections.append(section)
     return sections
+
+
+def engine(setting):
+    """What a commit to the engine adds to a PUT, and how many PUTs share one."""
+    size, seconds = "10KiB", setting.seconds
+    with contextlib.ExitStack() as stack:
+        behind = stack.enter_context(setting.started(peers.Bare, "--delay", "30ms"))
+        alone = stack.enter_context(setting.started(peers.Forebay, behind=behind))
+        one, three = (stack.enter_context(contextlib.closing(Of(setting, count, behind))) for count in (1, 3))
+
+        def by_one_worker(connections):
+            def measure(number):
+                words = ["--obj.size", size, "--concurrent", connections, "--duration", f"{seconds}s", "--bucket", BUCKET, "--noclear"]
+                return figures(load.run(alone, "put", *words, "--prefix", f"put/{connections}/{number}/"), "PUT") | {"batch": None}
+
+            return measure
+
+        def by_cluster(cluster, connections):
+            words = ("put", "--prefix", f"put/{connections}/{{round}}/", "--obj.size", size, "--duration", f"{seconds}s", "--concurrent", connections)
+            run = measured(cluster, True, "PUT", *words)
+
+            def measure(number):
+                before = cluster.transactions()
+                found = run(number)
+                return found | {"batch": found["rate"] * seconds / (cluster.transactions() - before)}
+
+            return measure
+
+        def etcd(_):
+            command = [str(peers.TOOLS / "etcd-latency"), f"127.0.0.1:{one.cluster.etcd.port}", str(seconds)]
+            microseconds = int(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+            return {"p50": microseconds / 1000, "p99": None, "rate": None, "cpu": None, "batch": None}
+
+        def contenders(connections):
+            return {
+                "one worker, embedded engine": by_one_worker(connections),
+                "one worker on etcd": by_cluster(one, connections),
+                "three workers on etcd": by_cluster(three, connections),
+            }
+
+        single = interleaved(setting.rounds, contenders(1) | {"put to etcd": etcd})
+        many = interleaved(setting.rounds, contenders(64))
+    columns = ("p50", "p99", "rate", "cpu", "batch")
+    first = Section("engine-1", "PUT 10 KiB on the engine of a cluster, 1 connection", columns, single)
+    over = single["one worker on etcd"]["p50"] - single["one worker, embedded engine"]["p50"]
+    first.at_most("p50 at most that of a worker alone, plus two puts to etcd", over / single["put to etcd"]["p50"], 2, " puts")
+    second = Section("engine-64", "PUT 10 KiB on the engine of a cluster, 64 connections", columns, many)
+    second.at_least("dozens of PUTs share a transaction of one worker", many["one worker on etcd"]["batch"], 24, digits=0, unit="")
+    second.notes.append("Transactions include those of uploads in the background. All workers, etcd (one member) and the load generator share this machine's cores.")
+    return [first, second]

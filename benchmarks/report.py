@@ -4,7 +4,9 @@ import dataclasses
 import html
 
 UNITS = {
+    "p25": ("p25 ms", "{:.0f}"),
     "p50": ("p50 ms", "{:.2f}"),
+    "p75": ("p75 ms", "{:.0f}"),
     "p99": ("p99 ms", "{:.2f}"),
     "ready": ("ready after s", "{:.1f}"),
     "normal": ("recovered after s", "{:.0f}"),
@@ -20,6 +22,11 @@ UNITS = {
     "memory": ("peak memory MB", None),
     "amplification": ("bytes written per byte", "{:.2f}"),
     "read": ("bytes read per byte", "{:.2f}"),
+    "batch": ("PUTs per transaction", "{:,.1f}"),
+    "gets": ("GETs", "{:,.0f}"),
+    "heads": ("HEADs", "{:,.0f}"),
+    "lists": ("LISTs", "{:,.0f}"),
+    "dollars": ("US$ of requests per million queries", "{:,.2f}"),
 }
 
 

@@ -10,6 +10,7 @@ import hostile
 import under_load
 import load
 import peers
+import trino
 from harness.clients import boto
 from load import cpu_seconds, figures, interleaved, medians, resident_bytes
 from report import Section
@@ -487,4 +488,6 @@ ALL = {
     "listing": listing,
     "amplification": amplification,
     "cluster": cluster.scaling,
+    "engine": cluster.engine,
+    "trino": trino.trino,
 }

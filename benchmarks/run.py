@@ -28,7 +28,7 @@ def main():
             sections = rows.ALL[name](setting)
         for section in sections:
             print(section.markdown(), flush=True)
-        if not options.print:
+        if sections and not options.print:
             report.write(ROOT / "docs" / "performance.md", ROOT / "docs" / "images", name, sections, of)
 
 
