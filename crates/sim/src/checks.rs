@@ -22,7 +22,7 @@ use crate::under_store::Weather;
 /// In which all that waits must have gone to the under store.
 const DRAIN_MAX: Duration = Duration::from_secs(2 * 3600);
 
-/// In which bytes that another machine has must have come.
+/// In which bytes that other machines have must have come.
 const LOST_MAX: Duration = Duration::from_secs(300);
 
 /// In which jobs end when nothing fails.
@@ -41,7 +41,7 @@ const HISTORY_VERSIONS: usize = 100;
 const SMALL_MAX: usize = 16 + 5;
 
 /// A last life without faults, and then the checks of all that was seen. Returns how many keys could not be decided on.
-/// `moved` tells another machine, which leaves, that nothing is needed of it any more.
+/// `moved` tells the other machines, which leave, that nothing is needed of them any more.
 pub(crate) async fn last(machine: &Machine, moved: CancellationToken) -> u32 {
     let world = &machine.world;
     world.note(format_args!("nothing fails any more"));
@@ -50,7 +50,7 @@ pub(crate) async fn last(machine: &Machine, moved: CancellationToken) -> u32 {
     let work = async {
         match machine.open().await {
             Ok((cache, store)) => {
-                if machine.config.is_shared {
+                if machine.config.is_shared() {
                     take_over(machine, &cache).await;
                     change_rules(machine, &cache).await;
                 }
@@ -76,7 +76,7 @@ pub(crate) async fn last(machine: &Machine, moved: CancellationToken) -> u32 {
     check_histories(machine)
 }
 
-/// One of two machines leaves for good when the other one has its slots, and the bytes that only its disks held.
+/// A machine leaves for good when the last one has its slots, and the bytes that only its disks held.
 pub(crate) async fn hand_over(machine: &Machine, moved: CancellationToken) {
     let world = &machine.world;
     let work = async {
@@ -84,7 +84,7 @@ pub(crate) async fn hand_over(machine: &Machine, moved: CancellationToken) {
             Ok((cache, _)) => {
                 let moves = Moves::new(machine, &cache, CancellationToken::new());
                 futures::future::join(moves.give_up_all(), moved.cancelled()).await;
-                check_rules_of_both(machine, &cache, &moves).await;
+                check_rules_of_all(machine, &cache, &moves).await;
                 if let Err(error) = cache.close().await {
                     world.broken(format!("the worker that leaves does not close: {error}"));
                 }
@@ -99,7 +99,7 @@ pub(crate) async fn hand_over(machine: &Machine, moved: CancellationToken) {
     world.history.lock().crash(machine.number);
 }
 
-/// Takes all slots of another machine that leaves, and waits for the bytes that only its disks hold.
+/// Takes all slots of the machines that leave, and waits for the bytes that only their disks hold.
 async fn take_over(machine: &Machine, cache: &Cache) {
     Moves::new(machine, cache, CancellationToken::new()).take_all().await;
     // What was lost with a directory is waited for while the worker that had it has another name: it might come back.
@@ -116,7 +116,7 @@ async fn take_over(machine: &Machine, cache: &Cache) {
                     || GetObject { path: path(key), range: None, part_number: None, conditions: Conditions::default() };
                 problems.extend(cache.head(request()).await.err().filter(|error| error.kind == ErrorKind::Unavailable));
             }
-            return machine.world.broken(format!("bytes do not come from the other machine: {problems:?}"));
+            return machine.world.broken(format!("bytes do not come from the other machines: {problems:?}"));
         }
         machine.world.clock.sleep(Duration::from_secs(1)).await;
     }
@@ -141,8 +141,8 @@ async fn change_rules(machine: &Machine, cache: &Cache) {
     }
 }
 
-/// The other machine has made the last change of the rules.
-async fn check_rules_of_both(machine: &Machine, cache: &Cache, moves: &Moves) {
+/// Another machine has made the last change of the rules.
+async fn check_rules_of_all(machine: &Machine, cache: &Cache, moves: &Moves) {
     let world = &machine.world;
     if machine.catalog.lock().is_none() {
         return;
@@ -405,7 +405,7 @@ pub(crate) fn check_space(machine: &Machine, store: &Store) {
 
 /// A write is not refused for want of room while there is data that may leave.
 async fn check_takes_writes(machine: &Machine, cache: &Cache) {
-    // Where writes need a second machine, that one has left.
+    // Where writes need more machines, those have left.
     if machine.config.write_replicas > 1 {
         return;
     }

@@ -94,7 +94,7 @@ impl Client {
 
     /// Asks for keys that are at home at this worker, but for a few.
     pub(crate) fn of(machine: &Machine, cache: Cache, number: usize) -> Self {
-        let homes = machine.catalog.lock().clone().filter(|_| machine.config.is_shared);
+        let homes = machine.catalog.lock().clone().filter(|_| machine.config.is_shared());
         Self { homes, ..Self::new(&machine.root, cache, number) }
     }
 

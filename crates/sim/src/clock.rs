@@ -1,6 +1,7 @@
 //! A clock that jumps to the next sleeper whenever nothing else is left to do.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::task::{Poll, Waker};
 use std::time::Duration;
 
@@ -127,10 +128,46 @@ impl Clock for SimClock {
     }
 }
 
+/// Parts of [`Drifting::ahead`] in one.
+const PARTS: i128 = 1_000_000;
+
+/// The clock of one machine, which is a little faster or slower than time.
+pub(crate) struct Drifting {
+    pub(crate) time: Arc<SimClock>,
+    /// Parts of a million by which it is too fast; too slow when negative.
+    pub(crate) ahead: i64,
+}
+
+impl Drifting {
+    fn shown(&self, time: Duration) -> Duration {
+        Duration::from_nanos((time.as_nanos() as i128 * (PARTS + i128::from(self.ahead)) / PARTS) as u64)
+    }
+}
+
+#[async_trait]
+impl Clock for Drifting {
+    fn unix_ms(&self) -> u64 {
+        self.time.unix_ms()
+    }
+
+    fn monotonic(&self) -> Duration {
+        self.shown(self.time.now())
+    }
+
+    async fn sleep(&self, period: Duration) {
+        // The first moment at which this clock has advanced by as much.
+        let until = self.monotonic() + period;
+        let scaled = period.as_nanos() as i128 * PARTS / (PARTS + i128::from(self.ahead));
+        let mut lasts = Duration::from_nanos(scaled as u64);
+        while self.shown(self.time.now() + lasts) < until {
+            lasts += Duration::from_nanos(1);
+        }
+        self.time.sleep(lasts).await;
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use super::*;
 
     fn run<T>(clock: &Arc<SimClock>, work: impl Future<Output = T>) -> T {
@@ -161,6 +198,25 @@ mod tests {
             order.lock().clone()
         });
         assert_eq!(order, [1, 2, 3].map(|hours| (hours, Duration::from_secs(hours * 3600))));
+    }
+
+    #[test]
+    fn a_clock_that_drifts_sleeps_for_what_it_takes_for_the_time() {
+        for ahead in [-450, 0, 333, 450] {
+            let time = Arc::new(SimClock::new());
+            let clock = Drifting { time: Arc::clone(&time), ahead };
+            run(&time, async {
+                for nanos in [1, 999_983, 7_000_000_001] {
+                    let (before, shown) = (time.now(), clock.monotonic());
+                    clock.sleep(Duration::from_nanos(nanos)).await;
+                    let (took, took_shown) = (time.now() - before, clock.monotonic() - shown);
+                    let late = took_shown.checked_sub(Duration::from_nanos(nanos)).expect("it does not wake too soon");
+                    assert!(late <= Duration::from_nanos(2), "{late:?} late");
+                    let difference = took.as_nanos() as i128 - i128::from(nanos);
+                    assert!(difference.abs() <= i128::from(nanos) / 2000 + 2, "{took:?} for {nanos} ns");
+                }
+            });
+        }
     }
 
     #[test]

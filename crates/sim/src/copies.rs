@@ -23,14 +23,17 @@ use crate::world::World;
 /// After so long a worker gives up waiting for another one.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// That share the workers of a run.
-const MACHINES: usize = 2;
-
 /// One request in so many gets no answer, and one answer in so many is cut off.
 const LOSS_RUNS: u64 = 10;
 
 /// Of those that are about copies of writes: after one, a worker takes no copies for a while.
 const COPY_LOSS_RUNS: u64 = 40;
+
+/// Of so many requests, one is the last for a while that arrives, or the last whose answer does.
+const CUT_RUNS: u64 = 300;
+
+/// For how long nothing arrives in one direction at most, in milliseconds.
+const CUT_MAX_MS: u64 = 30_000;
 
 /// One read lease in so many comes late.
 const LATE_LEASES: u64 = 4;
@@ -53,11 +56,16 @@ pub(crate) struct SimCopies {
     /// By machine, with the name of each.
     peers: Arc<Mutex<BTreeMap<usize, (String, Peer)>>>,
     machine: usize,
+    /// Of the run.
+    machines: usize,
+    /// Until when nothing arrives that the first machine sends to the second one.
+    cuts: Arc<Mutex<BTreeMap<(usize, usize), Duration>>>,
 }
 
 impl SimCopies {
-    pub(crate) fn new(world: Arc<World>) -> Self {
-        Self { world, peers: Arc::default(), machine: 0 }
+    /// The network between so many machines, for the first one.
+    pub(crate) fn new(world: Arc<World>, machines: usize) -> Self {
+        Self { world, peers: Arc::default(), machine: 0, machines, cuts: Arc::default() }
     }
 
     /// The same network, for another machine.
@@ -74,6 +82,23 @@ impl SimCopies {
         if let Some((_, peer)) = self.peers.lock().remove(&self.machine) {
             peer.ended.cancel();
         }
+    }
+
+    /// Whether nothing arrives that one machine sends to another one.
+    fn is_cut(&self, from: usize, to: usize) -> bool {
+        let until = self.cuts.lock().get(&(from, to)).copied();
+        !self.world.is_calm() && until.is_some_and(|until| self.world.clock.now() < until)
+    }
+
+    /// Now and then cuts the connection to another machine, in one direction.
+    fn may_cut(&self, other: usize) {
+        if self.world.is_calm() || !self.world.once_in(CUT_RUNS) {
+            return;
+        }
+        let (from, to) = if self.world.once_in(2) { (self.machine, other) } else { (other, self.machine) };
+        let lasts = Duration::from_millis(self.world.below(CUT_MAX_MS));
+        self.world.note(format_args!("machine {to} gets nothing from {from} for {lasts:?}"));
+        self.cuts.lock().insert((from, to), self.world.clock.now() + lasts);
     }
 
     /// Once in so many runs.
@@ -129,8 +154,9 @@ impl SimCopies {
         question: impl FnOnce(Cache) -> F,
     ) -> Result<(Peer, T)> {
         self.world.clock.sleep(Duration::from_micros(200 + self.world.below(2_000))).await;
-        let Some(peer) = self.peer(worker) else { return Err(unavailable("there is no such worker")) };
-        if self.is_lost(loss_runs) {
+        let Some((machine, peer)) = self.peer(worker) else { return Err(unavailable("there is no such worker")) };
+        self.may_cut(machine);
+        if self.is_lost(loss_runs) || self.is_cut(self.machine, machine) {
             self.world.clock.sleep(TIMEOUT).await;
             return Err(unavailable("the simulated network has lost it"));
         }
@@ -141,11 +167,15 @@ impl SimCopies {
             answer = answer => answer,
             () = self.world.clock.sleep(TIMEOUT) => Err(unavailable("the worker does not answer")),
         };
+        if self.is_cut(machine, self.machine) {
+            self.world.clock.sleep(TIMEOUT).await;
+            return Err(unavailable("the simulated network is cut in one direction"));
+        }
         Ok((peer, answer?))
     }
 
-    /// Whether all disks of this machine may be lost now: the other one has a copy of each byte that is only here.
-    /// `None` when no worker runs here.
+    /// Whether all disks of this machine may be lost now: the others have a copy of each byte that is only here. `None`
+    /// when no worker runs here.
     pub(crate) fn is_spare(&self) -> Option<bool> {
         let peers = self.peers.lock().clone();
         peers.get(&self.machine)?;
@@ -163,18 +193,19 @@ impl SimCopies {
                 Ok(_) | Err(_) => return Some(false),
             }
         }
-        Some(peers.len() == MACHINES && at_home.is_some_and(|slots| slots.others().is_empty()))
+        Some(peers.len() == self.machines && at_home.is_some_and(|slots| slots.others().is_empty()))
     }
 
     /// At the end of a run all machines are there, and the operator has removed the names that none of them has.
     fn is_removed(&self, name: &str) -> bool {
-        let is_complete = self.peers.lock().len() == MACHINES;
+        let is_complete = self.peers.lock().len() == self.machines;
         self.world.is_calm() && is_complete && self.peer(name).is_none()
     }
 
-    fn peer(&self, name: &str) -> Option<Peer> {
+    /// A worker that runs, and its machine.
+    fn peer(&self, name: &str) -> Option<(usize, Peer)> {
         let peers = self.peers.lock();
-        peers.values().find(|(other, _)| other == name).map(|(_, peer)| peer.clone())
+        peers.iter().find(|(_, (other, _))| other == name).map(|(machine, (_, peer))| (*machine, peer.clone()))
     }
 }
 

@@ -60,6 +60,11 @@ impl Effect {
         }
     }
 
+    /// Whether it replaces what is there, whatever that is.
+    pub(crate) fn overwrites(&self) -> bool {
+        matches!(self, Self::Write { guard: Guard::None, .. } | Self::Maybe { guard: Guard::None, .. })
+    }
+
     /// What it leaves of a value; nothing when it could not have happened then.
     pub(crate) fn after(&self, value: Value) -> Vec<Value> {
         let retagged = |tags: TagsId| value.map(|version| Some(Version { tags, ..version })).into_iter().collect();

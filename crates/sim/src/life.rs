@@ -4,9 +4,9 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use forebay_cache::Cache;
+use forebay_catalog::Catalog;
 use forebay_env::{Clock, Process};
 use forebay_store::{SEQUENCES_OF_A_LIFE, Store};
-use futures::FutureExt;
 use tokio_util::sync::CancellationToken;
 
 use crate::checks;
@@ -15,6 +15,9 @@ use crate::disk::SimDisk;
 use crate::machine::{LIFE_MAX, Machine};
 use crate::moves::Moves;
 use crate::plan::{End, EngineKind, Fault, Life};
+
+/// After so long a worker that is drained stops with the slots that nobody has taken.
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// How a life went.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -88,9 +91,16 @@ impl Machine {
             forebay_env::spawn(client.run(steps.clone())).join()
         });
         let clients = futures::future::join(faults, futures::future::join_all(clients));
-        let stop = CancellationToken::new();
-        let clients = clients.inspect(|_| stop.cancel());
-        let moves = Moves::new(self, &cache, stop.clone());
+        let (stop, leave) = (CancellationToken::new(), CancellationToken::new());
+        let clients = async {
+            clients.await;
+            if life.end == End::Stop && self.config.is_shared() && self.world.once_in(2) {
+                leave.cancel();
+                self.drain().await;
+            }
+            stop.cancel();
+        };
+        let moves = Moves::new(self, &cache, stop.clone()).leaving_at(leave.clone());
         let reader = Client::of(self, cache.clone(), life.clients.len());
         let work = futures::future::join3(clients, moves.go_on(), reader.read_elsewhere(stop.clone()));
         futures::future::select(std::pin::pin!(work), std::pin::pin!(self.watch_readers())).await;
@@ -112,6 +122,16 @@ impl Machine {
         }
     }
 
+    /// Waits until other workers have all slots of this one, but not for ever.
+    async fn drain(&self) {
+        let Some(catalog) = self.catalog.lock().clone() else { return };
+        let until = self.world.clock.now() + DRAIN_TIMEOUT;
+        while catalog.slots().is_some_and(|slots| !slots.is_empty()) && self.world.clock.now() < until {
+            self.world.clock.sleep(Duration::from_millis(100)).await;
+        }
+        self.world.note(format_args!("has drained until {:?}", catalog.slots()));
+    }
+
     /// As a server that stops does; one that does not leaves the others waiting.
     async fn leave(&self) {
         let catalog = self.catalog.lock().clone();
@@ -127,8 +147,8 @@ impl Machine {
         if self.config.engine == EngineKind::Embedded {
             return std::future::pending().await;
         }
-        let (pause_max, lasts_max) = match self.config.is_shared {
-            // Both machines must live for a write to have two copies.
+        let (pause_max, lasts_max) = match self.config.is_shared() {
+            // Several machines must live for a write to have its copies.
             true if self.config.write_replicas > 1 => (60_000, self.config.lease_ms + self.config.settle_s * 1000),
             true => (15_000, 2 * (self.config.lease_ms + self.config.settle_s * 1000)),
             false => (60_000, 2 * self.config.lease_ms),

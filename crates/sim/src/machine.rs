@@ -8,7 +8,7 @@ use std::time::Duration;
 use forebay_cache::{Cache, Mount, Mounts, OtherWorkers, Parts, Settings};
 use forebay_catalog::{Catalog, EmbeddedCatalog, Engine, SlotCount};
 use forebay_cluster::{ClusterSettings, HomeCatalog, HomeSettings, WorkerId};
-use forebay_env::{Clock, Disk, Process};
+use forebay_env::{Clock, Disk, Env, Process};
 use forebay_store::{DirectoryId, Store};
 use forebay_types::{ByteSize, Durability, Period, PolicyRule};
 use forebay_ufs::governor::{Governed, GovernedRoot, GovernorSettings, Lane, govern};
@@ -17,6 +17,7 @@ use parking_lot::Mutex;
 use prometheus_client::registry::Registry;
 use tokio_util::sync::CancellationToken;
 
+use crate::clock::Drifting;
 use crate::copies::{Peer, SimCopies};
 use crate::disk::SimDisk;
 use crate::engine::SimEngine;
@@ -33,6 +34,10 @@ const DISKS_MAX: usize = 1000;
 /// Few, so that each has several keys.
 pub(crate) const SLOTS: u16 = 8;
 
+/// By how much the clock of a machine may be too fast or too slow, in parts of a million. Leases allow for clocks that
+/// differ by a thousandth.
+const DRIFT_MAX: u64 = 450;
+
 /// One start in so many is that of a worker with another name, on the same disks.
 const RENAMED_RUNS: u64 = 5;
 
@@ -40,6 +45,7 @@ const RENAMED_RUNS: u64 = 5;
 pub(crate) struct Machine {
     pub(crate) number: usize,
     pub(crate) world: Arc<World>,
+    clock: Arc<Drifting>,
     pub(crate) config: Config,
     /// As the settings have them now.
     pub(crate) sizes: Mutex<Sizes>,
@@ -74,7 +80,7 @@ impl Machine {
         root.begin_with(&bucket(BUCKET));
         let is_rude = config.engine == EngineKind::Remote { is_rude: true };
         let engine = SimEngine::new(Arc::clone(&world), is_rude);
-        let copies = SimCopies::new(Arc::clone(&world));
+        let copies = SimCopies::new(Arc::clone(&world), config.machines);
         Self::at(0, world, config, (root, engine, copies))
     }
 
@@ -89,8 +95,11 @@ impl Machine {
         let first_disk = number * DISKS_MAX;
         let disk = |disk| SimDisk::new(Arc::clone(&world), first_disk + disk, config.file_system);
         let disks: Vec<_> = (0..config.disks).map(disk).collect();
+        let ahead = if config.is_shared() { world.below(2 * DRIFT_MAX) as i64 - DRIFT_MAX as i64 } else { 0 };
+        let clock = Arc::new(Drifting { time: Arc::clone(&world.clock), ahead });
         Self {
             number,
+            clock,
             world,
             disks_made: AtomicUsize::new(first_disk + config.disks),
             sizes: Mutex::new(config.sizes.clone()),
@@ -111,16 +120,21 @@ impl Machine {
         }
     }
 
+    /// What a process here has of the world.
+    fn env(&self) -> Env {
+        Env { clock: Arc::<Drifting>::clone(&self.clock), ..self.world.env() }
+    }
+
     /// Opens the worker as the server does.
     pub(crate) async fn open(&self) -> Result<(Cache, Store), String> {
-        let env = self.world.env();
+        let env = self.env();
         let disks = self.disks.lock().clone();
         let forget = self.forget.lock().clone();
         let store = self.open_store(&disks, &forget).await?;
         let catalog = self.open_catalog(&store).await?;
         let (mounts, policies) = (self.mounts(&env), self.policies());
         let name = catalog.worker().map(str::to_owned);
-        let others = self.config.is_shared.then(|| Arc::new(self.copies.clone()) as Arc<dyn OtherWorkers>);
+        let others = self.config.is_shared().then(|| Arc::new(self.copies.clone()) as Arc<dyn OtherWorkers>);
         let settings = self.settings();
         let parts = Parts { env, store: store.clone(), catalog, mounts, settings, policies, others };
         match Cache::open(parts, &mut Registry::default()).await {
@@ -148,8 +162,8 @@ impl Machine {
         let worker = WorkerId::new(name).map_err(|error| error.to_string())?;
         let slots = SlotCount::new(SLOTS).map_err(|error| error.to_string())?;
         let cluster = ClusterSettings { slots, lease_ms: self.config.lease_ms };
-        let settings = HomeSettings { worker, is_alone: !self.config.is_shared, cluster, addresses: None };
-        let catalog = HomeCatalog::open(self.world.env(), store.clone(), engine, settings).await;
+        let settings = HomeSettings { worker, is_alone: !self.config.is_shared(), cluster, addresses: None };
+        let catalog = HomeCatalog::open(self.env(), store.clone(), engine, settings).await;
         let catalog = Arc::new(catalog.map_err(|error| error.to_string())?);
         *self.catalog.lock() = Some(Arc::clone(&catalog));
         Ok(catalog)
@@ -177,10 +191,10 @@ impl Machine {
             ..forebay_store::Settings::new(vec![sizes.bytes(); disks.len()])
         };
         let disks = disks.iter().map(|disk| Arc::new(disk.clone()) as Arc<dyn Disk>).collect();
-        Store::open(self.world.env(), disks, store_settings, None).await.map_err(|error| error.to_string())
+        Store::open(self.env(), disks, store_settings, None).await.map_err(|error| error.to_string())
     }
 
-    fn mounts(&self, env: &forebay_env::Env) -> Mounts {
+    fn mounts(&self, env: &Env) -> Mounts {
         let settings = GovernorSettings { concurrency_max: 4, ..GovernorSettings::default() };
         let governor = govern(env, &settings, None);
         let lane = |lane| {

@@ -33,6 +33,8 @@ pub(crate) struct Moves {
     cache: Cache,
     is_shared: bool,
     stop: CancellationToken,
+    /// From then on, other workers get all slots.
+    leave: CancellationToken,
     /// `None` where all keys are always at home.
     catalog: Option<Arc<HomeCatalog>>,
 }
@@ -40,8 +42,20 @@ pub(crate) struct Moves {
 impl Moves {
     pub(crate) fn new(machine: &Machine, cache: &Cache, stop: CancellationToken) -> Self {
         let catalog = machine.catalog.lock().clone();
-        let is_shared = machine.config.is_shared;
-        Self { world: Arc::clone(&machine.world), cache: cache.clone(), is_shared, stop, catalog }
+        let is_shared = machine.config.is_shared();
+        Self {
+            world: Arc::clone(&machine.world),
+            cache: cache.clone(),
+            is_shared,
+            stop,
+            leave: CancellationToken::new(),
+            catalog,
+        }
+    }
+
+    /// Leaves all slots to the other workers from then on.
+    pub(crate) fn leaving_at(self, leave: CancellationToken) -> Self {
+        Self { leave, ..self }
     }
 
     /// Until it is stopped, and then to the end of what has begun.
@@ -83,7 +97,11 @@ impl Moves {
                 self.world.note(format_args!("follow: {error}"));
             }
             let turn = (self.world.clock.now().as_secs() / PERIOD.as_secs()) as usize;
+            let leaves = self.leave.is_cancelled();
             self.move_once(catalog, |workers| {
+                if leaves {
+                    return without_this(catalog, workers);
+                }
                 let placement = Placement::of(catalog.slot_count(), workers);
                 let homes = catalog.slot_count().all().map(|slot| match turn % 3 {
                     // All at one.
@@ -114,12 +132,7 @@ impl Moves {
     pub(crate) async fn give_up_all(&self) {
         let Some(catalog) = &self.catalog else { return };
         while catalog.slots().is_some_and(|slots| !slots.is_empty()) {
-            self.move_once(catalog, |workers| {
-                let others: Vec<_> = workers.iter().filter(|worker| **worker != own(catalog)).cloned().collect();
-                let left = if others.is_empty() { workers } else { &others };
-                Placement::of(catalog.slot_count(), left)
-            })
-            .await;
+            self.move_once(catalog, |workers| without_this(catalog, workers)).await;
             self.world.clock.sleep(RETRY).await;
         }
     }
@@ -179,6 +192,12 @@ impl Moves {
             self.world.clock.sleep(RETRY).await;
         }
     }
+}
+
+/// Where slots belong when this worker leaves.
+fn without_this(catalog: &HomeCatalog, workers: &[WorkerId]) -> Placement {
+    let others: Vec<_> = workers.iter().filter(|worker| **worker != own(catalog)).cloned().collect();
+    Placement::of(catalog.slot_count(), if others.is_empty() { workers } else { &others })
 }
 
 fn own(catalog: &HomeCatalog) -> WorkerId {

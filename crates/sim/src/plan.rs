@@ -102,11 +102,18 @@ pub struct Config {
     pub engine: EngineKind,
     /// Of a worker on an engine.
     pub lease_ms: u64,
-    /// Whether two machines share the keys.
-    pub is_shared: bool,
+    /// How many share the keys, each with a worker of its own.
+    pub machines: usize,
     /// `writeReplicas`.
     pub write_replicas: u32,
     pub when_replicas_missing: ReplicasMissing,
+}
+
+impl Config {
+    /// Whether workers on several machines share the keys.
+    pub(crate) fn is_shared(&self) -> bool {
+        self.machines > 1
+    }
 }
 
 /// Where the catalog stands.
@@ -271,7 +278,7 @@ pub enum Change {
     Remove { disk: usize, file: usize },
     /// The settings give the store other sizes.
     Resize(Sizes),
-    /// A machine with empty disks stands for one whose disks are all lost. Each write is on two machines. Left out
+    /// A machine with empty disks stands for one whose disks are all lost. Each write is on others, too. Left out
     /// while something is on one alone.
     Replace,
 }
@@ -381,20 +388,26 @@ impl Plan {
             };
             (0..1 + dice.below(3)).map(life).collect()
         };
-        config.is_shared = is_shared(seed) && lives.len() <= SHARED_LIVES_MAX;
-        if config.is_shared && !(seed / 12).is_multiple_of(4) {
+        config.machines = if lives.len() <= SHARED_LIVES_MAX { machines(seed) } else { 1 };
+        if config.machines > 2 {
+            // In the end, one machine has what all have written.
+            let more = config.machines.div_ceil(2) as u64;
+            config.sizes.segments *= more;
+            config.file_system = config.file_system.saturating_mul(more);
+        }
+        if config.is_shared() && !(seed / 12).is_multiple_of(4) {
             // Room for what is read under leases.
             (config.sizes.memory, config.sizes.memory_object) = (1 << 20, 16 * KIB);
         }
-        if config.is_shared && is_replicated(seed) {
-            config.write_replicas = 2;
+        if config.is_shared() && is_replicated(seed) {
+            config.write_replicas = if config.machines > 3 { 3 } else { 2 };
             [config.modes[0], config.modes[1], config.modes[2]] =
                 [WriteMode::WriteBack, WriteMode::WriteBack, WriteMode::Transient];
             let through = (seed / 24).is_multiple_of(2);
             config.when_replicas_missing =
                 if through { ReplicasMissing::WriteThrough } else { ReplicasMissing::Reject };
         }
-        let lives = match config.is_shared {
+        let lives = match config.is_shared() {
             true => shared_lives(&Dice(SeededRandom::new(!seed)), &config, &keys),
             false => lives,
         };
@@ -464,7 +477,7 @@ fn config(dice: &Dice, seed: u64) -> Config {
         cache_reads: !dice.once_in(6),
         engine: EngineKind::of(seed),
         lease_ms: if seed.is_multiple_of(5) { 10_000 } else { 2_000 },
-        is_shared: false,
+        machines: 1,
         write_replicas: 1,
         when_replicas_missing: ReplicasMissing::Reject,
     }
@@ -506,25 +519,33 @@ fn life(dice: &Dice, config: &Config, keys: &[String], faulty: bool, flips: bool
     Life { machine: 0, changes, clients, faults, end }
 }
 
-/// Whether two machines share the keys. No draw of its own: seeds on record mean what they did.
-fn is_shared(seed: u64) -> bool {
-    EngineKind::of(seed) != EngineKind::Embedded && (seed / 6).is_multiple_of(2)
+/// How many machines share the keys. No draw of its own: seeds on record mean what they did.
+fn machines(seed: u64) -> usize {
+    if EngineKind::of(seed) == EngineKind::Embedded || !(seed / 6).is_multiple_of(2) {
+        return 1;
+    }
+    match seed / 48 % 8 {
+        4 | 5 => 3,
+        6 => 4,
+        7 => 5,
+        _ => 2,
+    }
 }
 
-/// Lives of two machines, some of which are beside each other.
+/// Lives of all machines, some of which are beside each other.
 fn shared_lives(dice: &Dice, config: &Config, keys: &[String]) -> Vec<Life> {
     let least = if config.write_replicas > 1 { 2 } else { 1 };
     let lives = |machine| (0..least + dice.below(4)).map(move |_| Life { machine, ..shared_life(dice, config, keys) });
-    let lives: Vec<_> = lives(0).chain(lives(1)).collect();
+    let lives: Vec<_> = (0..config.machines).flat_map(lives).collect();
     if config.write_replicas > 1 { with_a_lost_machine(dice, lives) } else { lives }
 }
 
-/// Whether each write is on both machines. No draw of its own: seeds on record mean what they did.
+/// Whether each write is on several machines. No draw of its own: seeds on record mean what they did.
 fn is_replicated(seed: u64) -> bool {
     (seed / 12).is_multiple_of(2)
 }
 
-/// All disks of one machine are lost between two of its lives, and then those of the same or the other one, if all has
+/// All disks of one machine are lost between two of its lives, and then those of the same or another one, if all has
 /// its copies again by then. No disk is lost besides.
 fn with_a_lost_machine(dice: &Dice, mut lives: Vec<Life>) -> Vec<Life> {
     for life in &mut lives {
@@ -555,7 +576,7 @@ fn loses_bytes(change: &Change) -> bool {
     }
 }
 
-/// Long enough for slots to move a few times. Many requests are for keys that are at home at the other machine.
+/// Long enough for slots to move a few times. Many requests are for keys that are at home at another machine.
 fn shared_life(dice: &Dice, config: &Config, keys: &[String]) -> Life {
     let Life { machine, changes, faults, end, .. } = life(dice, config, keys, true, false);
     let hurry = dice.one_of(&[300, 1500]);
@@ -563,12 +584,12 @@ fn shared_life(dice: &Dice, config: &Config, keys: &[String]) -> Life {
     let client = |_| {
         let step = |_| {
             let op = if is_replicated && !dice.once_in(3) { write(dice, config, keys) } else { op(dice, config, keys) };
-            // Now and then both machines change what they share.
+            // Now and then all machines change what they share.
             let other = if is_replicated { WriteMode::Transient } else { WriteMode::WriteThrough };
             let mode = dice.one_of(&[WriteMode::WriteBack, other, WriteMode::NoCache]);
             let policy = Op::Policy { prefix: dice.below(4) as usize, mode };
             let op = if dice.once_in(20) { policy } else { op };
-            // And both create, fill and delete a bucket.
+            // And all create, fill and delete a bucket.
             let key = || format!("{OTHER_BUCKET}/a/0");
             let op = match dice.below(30) {
                 0 => Op::CreateBucket,
@@ -591,7 +612,9 @@ fn shared_life(dice: &Dice, config: &Config, keys: &[String]) -> Life {
         };
         (0..20 + dice.below(30)).map(step).collect()
     };
-    let clients = (0..2 + dice.below(2)).map(client).collect();
+    // Many machines together have as many clients as few.
+    let clients_min = if config.machines > 2 { 1 } else { 2 };
+    let clients = (0..clients_min + dice.below(2)).map(client).collect();
     let after_ms = if is_replicated { hurry * (10 + dice.below(30)) } else { dice.below(hurry * 30) };
     let end = match end {
         End::PowerCut { .. } => End::PowerCut { after_ms },

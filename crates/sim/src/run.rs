@@ -7,6 +7,7 @@ use std::sync::{Arc, Once};
 use std::time::Duration;
 
 use forebay_env::Clock;
+use futures::future::{join, join_all};
 use tokio_util::sync::CancellationToken;
 
 use crate::checks;
@@ -59,7 +60,7 @@ fn catch_panics() {
 pub fn run(plan: &Plan, keeps_lines: bool) -> Report {
     catch_panics();
     let settle = Duration::from_secs(plan.config.settle_s);
-    let world = World::new(plan.seed, plan.keys(), plan.config.is_shared, settle, keeps_lines);
+    let world = World::new(plan.seed, plan.keys(), plan.config.is_shared(), settle, keeps_lines);
     RUNNING.set(true);
     let result = catch_unwind(AssertUnwindSafe(|| go(plan, &world)));
     RUNNING.set(false);
@@ -86,25 +87,18 @@ fn go(plan: &Plan, world: &Arc<World>) -> u32 {
 
 async fn live(plan: &Plan, world: &Arc<World>) -> u32 {
     let machine = Machine::new(Arc::clone(world), plan.config.clone());
-    let other = plan.config.is_shared.then(|| machine.beside(1));
-    let lives = |machine| live_on(plan, machine);
-    let (first, second) = futures::future::join(lives(Some(&machine)), lives(other.as_ref())).await;
-    if !first || !second {
-        return 0;
-    }
-    match &other {
-        None => checks::last(&machine, CancellationToken::new()).await,
-        Some(other) => {
-            let moved = CancellationToken::new();
-            let leaves = checks::hand_over(&machine, moved.clone());
-            futures::future::join(leaves, checks::last(other, moved)).await.1
-        }
-    }
+    let others: Vec<_> = (1..plan.config.machines).map(|number| machine.beside(number)).collect();
+    let mut machines: Vec<_> = [machine].into_iter().chain(others).collect();
+    let lives = join_all(machines.iter().map(|machine| live_on(plan, machine))).await;
+    let last = machines.pop().filter(|_| lives.iter().all(|is_left| *is_left));
+    let Some(last) = last else { return 0 };
+    let moved = CancellationToken::new();
+    let leave = join_all(machines.iter().map(|machine| checks::hand_over(machine, moved.clone())));
+    join(leave, checks::last(&last, moved.clone())).await.1
 }
 
 /// Lives all lives of one machine. Returns whether there is anything left to check.
-async fn live_on(plan: &Plan, machine: Option<&Machine>) -> bool {
-    let Some(machine) = machine else { return true };
+async fn live_on(plan: &Plan, machine: &Machine) -> bool {
     let world = &machine.world;
     for (number, life) in plan.lives.iter().enumerate().filter(|(_, life)| life.machine == machine.number) {
         world.note(format_args!("life {number} begins"));

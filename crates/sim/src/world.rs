@@ -62,7 +62,7 @@ pub(crate) struct World {
     pub(crate) reverted: AtomicBool,
     /// Whether a sector can't be read any more: its segment stays where it is.
     pub(crate) spoiled: AtomicBool,
-    /// Whether two machines share the keys: of objects that never go to the under store, one has the bytes.
+    /// Whether several machines share the keys: of objects that never go to the under store, one has the bytes.
     pub(crate) is_shared: bool,
     /// Within which a request without an answer may still be carried out.
     pub(crate) settle: Duration,
