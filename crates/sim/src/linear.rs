@@ -86,9 +86,8 @@ pub(crate) fn check(entries: &[Entry]) -> Verdict {
 /// For each operation without an answer, the last one before it that does the same.
 fn earlier_twins(sorted: &[&Entry]) -> Vec<Option<usize>> {
     let twin = |index: usize| {
-        let entry = sorted[index];
-        let is_twin = |other: &&Entry| other.ended.is_none() && other.effect == entry.effect;
-        entry.ended.is_none().then(|| sorted[..index].iter().rposition(|other| is_twin(&other)))?
+        let is_twin = |other: &&Entry| other.ended.is_none() && other.effect == sorted[index].effect;
+        sorted[index].ended.is_none().then(|| sorted[..index].iter().rposition(is_twin))?
     };
     (0..sorted.len()).map(twin).collect()
 }
