@@ -59,7 +59,7 @@ impl Machine {
         SimDisk::new(Arc::clone(&self.world), number, self.config.file_system)
     }
 
-    /// At first, each write is on both machines. Later, the one that is left must have made copies again.
+    /// At first, each write is on several machines. Later, those that are left must have made copies again.
     fn replace(&self) {
         let losses = self.world.replaced.load(Ordering::Relaxed);
         if losses > 0 && self.spare_after.load(Ordering::Relaxed) != losses {
