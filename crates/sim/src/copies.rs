@@ -174,8 +174,8 @@ impl SimCopies {
         Ok((peer, answer?))
     }
 
-    /// Whether all disks of this machine may be lost now: the others have a copy of each byte that is only here. `None`
-    /// when no worker runs here.
+    /// Whether all disks of this machine may be lost now: the others that run have a copy of each byte that is only
+    /// here. `None` when no worker runs here.
     pub(crate) fn is_spare(&self) -> Option<bool> {
         let peers = self.peers.lock().clone();
         peers.get(&self.machine)?;

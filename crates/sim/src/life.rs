@@ -28,8 +28,8 @@ pub(crate) enum Ending {
 }
 
 impl Machine {
-    /// Lives one life of the plan.
-    pub(crate) async fn live(&self, life: &Life) -> Ending {
+    /// Lives one life of the plan. `is_lost`: before the next one, all disks are to be lost.
+    pub(crate) async fn live(&self, life: &Life, is_lost: bool) -> Ending {
         self.change(&life.changes).await;
         self.has_closed.store(false, Ordering::Relaxed);
         let mut ending = Ending::AsPlanned;
@@ -51,7 +51,13 @@ impl Machine {
                 }
             }
         };
-        let ended = self.process(most, work).await;
+        let killed = async {
+            self.world.clock.sleep(most).await;
+            if is_lost && self.world.replaced.load(Ordering::Relaxed) > 0 {
+                self.until_spare().await;
+            }
+        };
+        let ended = self.process_until(killed, work).await;
         if opened.is_some_and(|store| store.counters().reclaimed_segments > 0) {
             self.world.reclaimed.store(true, Ordering::Relaxed);
         }

@@ -38,6 +38,9 @@ pub(crate) const SLOTS: u16 = 8;
 /// differ by a thousandth.
 const DRIFT_MAX: u64 = 450;
 
+/// Before a machine is lost after another one: for so long it waits until the others have all that is on its disks.
+const SPARE_WAIT: Duration = Duration::from_secs(60);
+
 /// One start in so many is that of a worker with another name, on the same disks.
 const RENAMED_RUNS: u64 = 5;
 
@@ -262,11 +265,16 @@ impl Machine {
     /// Runs `work` as a process of its own: until it ends or, when that is first, for `most`. Says whether it ended.
     /// All tasks of the process end with it.
     pub(crate) async fn process(&self, most: Duration, work: impl Future<Output = ()>) -> bool {
+        self.process_until(self.world.clock.sleep(most), work).await
+    }
+
+    /// The same, until `killed`.
+    pub(crate) async fn process_until(&self, killed: impl Future<Output = ()>, work: impl Future<Output = ()>) -> bool {
         let process = Process::default();
         let ended = tokio::select! {
             biased;
             () = process.run(work) => true,
-            () = self.world.clock.sleep(most) => false,
+            () = killed => false,
             () = self.stall(&process) => unreachable!("it never ends"),
         };
         if let Some(is_spare) = self.copies.is_spare() {
@@ -279,5 +287,13 @@ impl Machine {
         self.copies.leave();
         self.engine.crash();
         ended
+    }
+
+    /// Waits until all disks could be lost, if that comes soon.
+    pub(crate) async fn until_spare(&self) {
+        let until = self.world.clock.now() + SPARE_WAIT;
+        while self.copies.is_spare() != Some(true) && self.world.clock.now() < until {
+            self.world.clock.sleep(Duration::from_millis(50)).await;
+        }
     }
 }

@@ -283,6 +283,12 @@ pub enum Change {
     Replace,
 }
 
+impl Change {
+    pub(crate) fn is_replace(&self) -> bool {
+        matches!(self, Self::Replace)
+    }
+}
+
 /// How a process ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum End {
@@ -558,7 +564,13 @@ fn with_a_lost_machine(dice: &Dice, mut lives: Vec<Life>) -> Vec<Life> {
         lives[later[place]].changes.push(Change::Replace);
         // No draw of their own.
         for more in 1..later.len().min(3) {
-            lives[later[(place + more) % later.len()]].changes.push(Change::Replace);
+            let place = later[(place + more) % later.len()];
+            lives[place].changes.push(Change::Replace);
+            // A worker that has stopped can't say any more whether the others have all that it has.
+            let before = &mut lives[place - 1];
+            if before.end == End::Stop {
+                before.end = End::Kill { after_ms: 10_000 };
+            }
         }
     }
     lives

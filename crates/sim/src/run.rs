@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 use crate::checks;
 use crate::life::Ending;
 use crate::machine::Machine;
-use crate::plan::{Fault, Life, Plan};
+use crate::plan::{Change, Fault, Life, Plan};
 use crate::world::World;
 
 /// A promise that did not hold.
@@ -100,9 +100,12 @@ async fn live(plan: &Plan, world: &Arc<World>) -> u32 {
 /// Lives all lives of one machine. Returns whether there is anything left to check.
 async fn live_on(plan: &Plan, machine: &Machine) -> bool {
     let world = &machine.world;
-    for (number, life) in plan.lives.iter().enumerate().filter(|(_, life)| life.machine == machine.number) {
+    let lives = plan.lives.iter().enumerate().filter(|(_, life)| life.machine == machine.number);
+    let mut lives = lives.peekable();
+    while let Some((number, life)) = lives.next() {
         world.note(format_args!("life {number} begins"));
-        match machine.live(life).await {
+        let is_lost = lives.peek().is_some_and(|(_, next)| next.changes.iter().any(Change::is_replace));
+        match machine.live(life, is_lost).await {
             Ending::AsPlanned => {}
             Ending::Refused if world.is_flipped() => return false,
             Ending::Refused if machine.engine.has_hindered() => {}
