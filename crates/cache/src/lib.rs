@@ -49,6 +49,7 @@ pub use forebay_ufs::s3::is_about_credentials;
 pub use inspect::*;
 pub use jobs::*;
 pub use open::Parts;
+pub use others::home_changes::{ChangesWanted, HomeChanges};
 pub use others::home_records::{HomeRecords, RecordRange};
 pub use others::{DeletionStep, Fate, HeldBytes, Needs, NewCopy, OtherWorkers, Taker};
 
@@ -267,6 +268,15 @@ impl Cache {
     /// `Unavailable` when this worker's lease is over, or its slots change; whatever else the catalog answers.
     pub async fn home_records(&self, range: &RecordRange) -> Result<HomeRecords> {
         self.worker.home_records(range).await
+    }
+
+    /// What this worker has changed in the under store, of the keys that are at home here, for a page of a listing that
+    /// another worker keeps.
+    ///
+    /// # Errors
+    /// `Unavailable` when this worker's lease is over, or its slots change.
+    pub fn home_changes(&self, wanted: &ChangesWanted) -> Result<HomeChanges> {
+        self.worker.home_changes(wanted)
     }
 
     /// What this worker lacks of the keys that are at home here.

@@ -5,13 +5,13 @@
 //! later page of an under store may be as old as its first one: see [`positions`]. So may any page that is kept for a
 //! while: see [`pages`].
 
+mod changes;
 pub(crate) mod homes;
 mod page_source;
 pub(crate) mod pages;
 pub(crate) mod positions;
 
 use std::collections::{BTreeMap, HashSet};
-use std::ops::Range;
 
 use bytes::Bytes;
 use forebay_catalog::records::{self, ObjectRecord, State};
@@ -21,6 +21,7 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 
 use crate::home::lost::not_all_at_home;
+use crate::list::changes::{CHANGES_MAX, Changed};
 use crate::list::homes::FoundRecord;
 use crate::list::pages::KeptPage;
 use crate::list::positions::{Change, PageStart, Position};
@@ -40,9 +41,6 @@ const GROUP_NAMES: usize = 100;
 /// The fewest names that are requested from an under store that continues by token. MinIO ends listings early when they
 /// request one name at a time or continue by name. Names that are not shown yet are requested again with the same page.
 const TOKEN_PAGE_MIN: usize = 10;
-
-/// With more changes than this since a page was requested, it is requested again.
-const CHANGES_MAX: usize = 1000;
 
 /// The most names in one page of an under store: S3's own limit.
 const REMOTE_PAGE: usize = 1000;
@@ -183,7 +181,7 @@ impl Worker {
                 break (kept, Vec::new());
             }
             let end = region_end(kept.page.next.as_deref(), catalog_end.as_ref().map(|path| path.key.as_str()));
-            match self.changes_since(bucket, request, (after, end), kept.since, &records) {
+            match self.changes_since(bucket, request, (after, end), &kept, &records).await {
                 Some(changes) if !found.is_earlier => break (kept, changes),
                 Some(changes) if are_all_known(&changes) => {
                     self.count_kept_page();
@@ -255,23 +253,22 @@ impl Worker {
         Ok(Region { items, next, is_cut_by_under_store: remote.next.is_some() })
     }
 
-    /// What this worker has changed in the under store since change number `since`, or may be about to change: of keys
-    /// after a name, up to the end of a region, without a record. `None` when some of it was forgotten.
-    fn changes_since(
+    /// What was changed in the under store since a page was requested, or may be about to change: of keys after a name,
+    /// up to the end of a region, without a record. `None` when some of it is not known.
+    async fn changes_since(
         &self,
         bucket: &BucketName,
         request: &ListObjects,
         (after, end): (Option<&str>, Option<&str>),
-        since: u64,
+        kept: &KeptPage,
         records: &[Listed],
     ) -> Option<Vec<(ObjectPath, Change)>> {
         let (from, mut to) = range_behind(bucket, request, after);
         if let Some(end) = end {
             to = to.min(records::object_prefix_range(bucket, end).1);
         }
-        let in_doubt = self.keys_in_doubt(bucket);
-        let mut changes = self.home.positions.changes(&from, &to, since)?;
-        let mut in_doubt = without_record(in_doubt, &from..&to, records);
+        let Changed { in_doubt, mut changes } = self.changed_since(bucket, &from..&to, kept).await?;
+        let mut in_doubt = without_record(in_doubt, records);
         // A record that shows a common prefix stands for all below it.
         in_doubt.retain(|path| group_of(request, path.key.as_str()).is_none_or(|group| !shows(records, group)));
         changes.extend(in_doubt.into_iter().map(|path| (path, Change::Unknown)));
@@ -365,12 +362,12 @@ fn shows(records: &[Listed], group: &str) -> bool {
     records.iter().any(|listed| is_below(listed) && listed.record.state != State::Tombstone)
 }
 
-/// The keys of `paths` that lie in a range of the catalog and have no record there.
-fn without_record(mut paths: Vec<ObjectPath>, range: Range<&Bytes>, records: &[Listed]) -> Vec<ObjectPath> {
+/// The keys of `paths` that have no record in the catalog.
+fn without_record(mut paths: Vec<ObjectPath>, records: &[Listed]) -> Vec<ObjectPath> {
     // Usually there are none.
     if !paths.is_empty() {
         let recorded: HashSet<&ObjectPath> = records.iter().map(|listed| &listed.path).collect();
-        paths.retain(|path| range.contains(&&records::object_key(path)) && !recorded.contains(path));
+        paths.retain(|path| !recorded.contains(path));
     }
     paths
 }

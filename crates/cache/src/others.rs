@@ -1,5 +1,6 @@
 //! The other workers of a cluster, as the cache of one knows them.
 
+pub(crate) mod home_changes;
 pub(crate) mod home_records;
 
 use std::collections::BTreeSet;
@@ -16,6 +17,7 @@ use crate::{
     ByteStream, CachedObject, CleanCopy, CleanRange, Conditions, GetObject, HotObject, ObjectBody, ObjectDetail,
     ObjectHead, PutObject, Result, ShareFindings, ShareReport, Written,
 };
+use home_changes::{ChangesWanted, HomeChanges};
 use home_records::{HomeRecords, RecordRange};
 
 /// The bytes of one generation, as a worker's store has them.
@@ -95,6 +97,12 @@ pub trait OtherWorkers: Send + Sync + 'static {
     /// # Errors
     /// `Unavailable` when the worker does not answer, or is not sure of its slots.
     async fn records(&self, worker: &str, range: &RecordRange) -> Result<HomeRecords>;
+
+    /// Asks for what the worker has changed of its keys: see [`Cache::home_changes`](crate::Cache::home_changes).
+    ///
+    /// # Errors
+    /// As [`OtherWorkers::records`].
+    async fn changes(&self, worker: &str, wanted: &ChangesWanted) -> Result<HomeChanges>;
 
     /// Has the home of an object do it: see [`Cache::put`](crate::Cache::put).
     ///

@@ -157,7 +157,7 @@ pub struct ListObjects {
     pub revalidates: bool,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ListedObject {
     pub key: String,
     pub size: u64,

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use forebay_cache::{
-    ByteStream, Cache, CachedObject, CleanCopy, CleanRange, Conditions, CopyId, DeletionStep, Fate, GetObject,
-    HeldBytes, HomeRecords, HotObject, LeaseRequest, Needs, NewCopy, ObjectBody, ObjectDetail, ObjectHead, PutObject,
-    ReadLease, RecordRange, Result, ShareFindings, ShareReport, SlotSet, Status, Written,
+    ByteStream, Cache, CachedObject, ChangesWanted, CleanCopy, CleanRange, Conditions, CopyId, DeletionStep, Fate,
+    GetObject, HeldBytes, HomeChanges, HomeRecords, HotObject, LeaseRequest, Needs, NewCopy, ObjectBody, ObjectDetail,
+    ObjectHead, PutObject, ReadLease, RecordRange, Result, ShareFindings, ShareReport, SlotSet, Status, Written,
 };
 use forebay_env::Clock;
 use forebay_types::{BucketName, Generation, ObjectPath, Tags};
@@ -30,6 +30,9 @@ pub trait Answers: Send + Sync + 'static {
     async fn held(&self, key: &[u8], generation: Generation) -> Result<Option<HeldBytes>>;
     /// See [`Cache::home_records`].
     async fn records(&self, range: &RecordRange) -> Result<HomeRecords>;
+
+    /// See [`Cache::home_changes`].
+    fn changes(&self, wanted: &ChangesWanted) -> Result<HomeChanges>;
     /// See [`Cache::put_here`].
     async fn put(&self, request: PutObject) -> Result<Written>;
     /// See [`Cache::delete_here`].
@@ -82,6 +85,10 @@ impl Answers for Cache {
 
     async fn records(&self, range: &RecordRange) -> Result<HomeRecords> {
         self.home_records(range).await
+    }
+
+    fn changes(&self, wanted: &ChangesWanted) -> Result<HomeChanges> {
+        self.home_changes(wanted)
     }
 
     async fn put(&self, request: PutObject) -> Result<Written> {
@@ -233,6 +240,7 @@ pub(crate) async fn answer(
             let found = answers.job_findings(&id, after, limit as usize).await;
             say(found.and_then(|found| to_json(&found)), None)
         }
+        Question::Changes(wanted) => say(answers.changes(&wanted), None),
         Question::HotObjects(slots) => say(Ok(answers.hot_objects(&slots).await), None),
         Question::Settings => say(Ok(settings()), None),
         Question::HasCopies(copies) => {

@@ -5,10 +5,10 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use forebay_cache::{
-    ByteStream, CachedObject, CleanCopy, CleanRange, Conditions, CopyId, DeletionStep, Error, Fate, GetObject,
-    HeldBytes, HomeRecords, HotObject, LeaseRequest, Needs, NewCopy, ObjectBody, ObjectDetail, ObjectHead,
-    OtherWorkers, PutObject, ReadLease, Reader, RecordRange, Result, ShareFindings, ShareReport, SlotSet, Status,
-    Taker, Written,
+    ByteStream, CachedObject, ChangesWanted, CleanCopy, CleanRange, Conditions, CopyId, DeletionStep, Error, Fate,
+    GetObject, HeldBytes, HomeChanges, HomeRecords, HotObject, LeaseRequest, Needs, NewCopy, ObjectBody, ObjectDetail,
+    ObjectHead, OtherWorkers, PutObject, ReadLease, Reader, RecordRange, Result, ShareFindings, ShareReport, SlotSet,
+    Status, Taker, Written,
 };
 use forebay_types::{BucketName, Generation, ObjectPath, Tags};
 use http::header::CONTENT_LENGTH;
@@ -65,7 +65,7 @@ impl Peers {
     ) -> Result<(A, ByteStream)> {
         let longest = match &question {
             Question::Held { .. } | Question::Records(_) | Question::Status | Question::Needs => LOCAL_MAX,
-            Question::Fates(_) | Question::HasCopies(_) | Question::Cached { .. } => LOCAL_MAX,
+            Question::Fates(_) | Question::HasCopies(_) | Question::Cached { .. } | Question::Changes(_) => LOCAL_MAX,
             Question::HotObjects(_) => HOT_MAX,
             Question::ReadLease(_) | Question::EndLeases { .. } | Question::RoomForCopy { .. } => LOCAL_MAX,
             Question::CleanCopy { .. } | Question::CleanBytes(_) => CLEAN_MAX,
@@ -161,6 +161,10 @@ impl OtherWorkers for Peers {
 
     async fn records(&self, worker: &str, range: &RecordRange) -> Result<HomeRecords> {
         Ok(self.ask(worker, Question::Records(range.clone()), None).await?.0)
+    }
+
+    async fn changes(&self, worker: &str, wanted: &ChangesWanted) -> Result<HomeChanges> {
+        Ok(self.ask(worker, Question::Changes(wanted.clone()), None).await?.0)
     }
 
     async fn put(&self, worker: &str, request: PutObject) -> Result<Written> {

@@ -9,9 +9,9 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use forebay_cache::{
-    Attributes, ByteStream, CachedObject, CleanCopy, CleanRange, CleanTerms, Conditions, CopyId, DeletionStep, Error,
-    ErrorKind, GetObject, HeldBytes, Incoming as Upload, LeaseRequest, LeaseTerms, NewCopy, PutObject, ReadLease,
-    RecordRange, Result, SlotSet,
+    Attributes, ByteStream, CachedObject, ChangesWanted, CleanCopy, CleanRange, CleanTerms, Conditions, CopyId,
+    DeletionStep, Error, ErrorKind, GetObject, HeldBytes, Incoming as Upload, LeaseRequest, LeaseTerms, NewCopy,
+    PutObject, ReadLease, RecordRange, Result, SlotSet,
 };
 use forebay_env::Clock;
 use forebay_types::{Algorithm, BucketName, Checksum, Generation, ObjectInfo, ObjectPath};
@@ -103,6 +103,8 @@ pub(crate) enum Question {
     Settings,
     /// Answer: a list of [`forebay_cache::HotObject`].
     HotObjects(SlotSet),
+    /// Answer: [`forebay_cache::HomeChanges`].
+    Changes(ChangesWanted),
 }
 
 /// A clean copy without its bytes: see [`CleanCopy`].

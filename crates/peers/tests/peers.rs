@@ -9,11 +9,11 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use forebay_cache::{
-    Attributes, ByteStream, CacheState, CacheTier, CachedObject, CachedRange, CleanCopy, CleanRange, CleanTerms,
-    Conditions, CopyId, DeletionStep, Error as CacheError, ErrorKind, Fate, GetObject, HeldBytes, HomeRecords,
-    HotObject, Incoming as Upload, LeaseRequest, LeaseTerms, Needs, NewCopy, ObjectBody, ObjectDetail, ObjectHead,
-    OtherWorkers, PutObject, ReadLease, Reader, RecordRange, ShareFindings, ShareReport, SlotCount, SlotSet, Status,
-    TagCondition, Taker, Written,
+    Attributes, ByteStream, CacheState, CacheTier, CachedObject, CachedRange, ChangesWanted, CleanCopy, CleanRange,
+    CleanTerms, Conditions, CopyId, DeletionStep, Error as CacheError, ErrorKind, Fate, GetObject, HeldBytes,
+    HomeChanges, HomeRecords, HotObject, Incoming as Upload, LeaseRequest, LeaseTerms, Needs, NewCopy, ObjectBody,
+    ObjectDetail, ObjectHead, OtherWorkers, PutObject, ReadLease, Reader, RecordRange, ShareFindings, ShareReport,
+    SlotCount, SlotSet, Status, TagCondition, Taker, Written,
 };
 use forebay_env::Env;
 use forebay_env::clock::ManualClock;
@@ -82,6 +82,10 @@ impl Answers for Worker {
     async fn records(&self, range: &RecordRange) -> forebay_cache::Result<HomeRecords> {
         // One that has nothing else to say of slots.
         Err(CacheError::new(ErrorKind::Unavailable, format!("asked for {}", range.limit)))
+    }
+
+    fn changes(&self, wanted: &ChangesWanted) -> forebay_cache::Result<HomeChanges> {
+        Err(CacheError::new(ErrorKind::Unavailable, format!("asked: {wanted:?}")))
     }
 
     async fn put(&self, request: PutObject) -> forebay_cache::Result<Written> {

@@ -7,10 +7,10 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use forebay_cache::{
-    ByteStream, Cache, CachedObject, CleanCopy, CleanRange, Conditions, CopyId, DeletionStep, Error, ErrorKind, Fate,
-    GetObject, HeldBytes, HomeRecords, HotObject, LeaseRequest, Needs, NewCopy, ObjectBody, ObjectDetail, ObjectHead,
-    OtherWorkers, PutObject, ReadLease, Reader, RecordRange, Result, ShareFindings, ShareReport, SlotSet, Taker,
-    Written,
+    ByteStream, Cache, CachedObject, ChangesWanted, CleanCopy, CleanRange, Conditions, CopyId, DeletionStep, Error,
+    ErrorKind, Fate, GetObject, HeldBytes, HomeChanges, HomeRecords, HotObject, LeaseRequest, Needs, NewCopy,
+    ObjectBody, ObjectDetail, ObjectHead, OtherWorkers, PutObject, ReadLease, Reader, RecordRange, Result,
+    ShareFindings, ShareReport, SlotSet, Taker, Written,
 };
 use forebay_env::{Clock, Process};
 use forebay_types::{BucketName, Generation, ObjectPath, Tags};
@@ -193,7 +193,7 @@ impl SimCopies {
                 Ok(_) | Err(_) => return Some(false),
             }
         }
-        Some(peers.len() == self.machines && at_home.is_some_and(|slots| slots.others().is_empty()))
+        Some(at_home.is_some_and(|slots| slots.others().is_empty()))
     }
 
     /// At the end of a run all machines are there, and the operator has removed the names that none of them has.
@@ -233,6 +233,13 @@ impl OtherWorkers for SimCopies {
         // It may have been stopped with the answer in its hands.
         self.world.clock.sleep(Duration::from_micros(self.world.below(5_000))).await;
         Ok(records)
+    }
+
+    async fn changes(&self, worker: &str, wanted: &ChangesWanted) -> Result<HomeChanges> {
+        let (_, changes) = self.ask(worker, |cache| async move { cache.home_changes(wanted) }).await?;
+        // It may have been stopped with the answer in its hands.
+        self.world.clock.sleep(Duration::from_micros(self.world.below(5_000))).await;
+        Ok(changes)
     }
 
     async fn put(&self, worker: &str, request: PutObject) -> Result<Written> {

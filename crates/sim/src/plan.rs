@@ -593,6 +593,8 @@ fn shared_life(dice: &Dice, config: &Config, keys: &[String]) -> Life {
     let Life { machine, changes, faults, end, .. } = life(dice, config, keys, true, false);
     let hurry = dice.one_of(&[300, 1500]);
     let is_replicated = config.write_replicas > 1;
+    // Where pages of listings are kept for some time. Slots move every few seconds, and pages are dropped then.
+    let lists_often = config.list_ttl_s.is_some_and(|ttl| ttl > 0) && dice.once_in(2);
     let client = |_| {
         let step = |_| {
             let op = if is_replicated && !dice.once_in(3) { write(dice, config, keys) } else { op(dice, config, keys) };
@@ -601,6 +603,7 @@ fn shared_life(dice: &Dice, config: &Config, keys: &[String]) -> Life {
             let mode = dice.one_of(&[WriteMode::WriteBack, other, WriteMode::NoCache]);
             let policy = Op::Policy { prefix: dice.below(4) as usize, mode };
             let op = if dice.once_in(20) { policy } else { op };
+            let op = if lists_often && dice.once_in(3) { list(dice) } else { op };
             // And all create, fill and delete a bucket.
             let key = || format!("{OTHER_BUCKET}/a/0");
             let op = match dice.below(30) {
@@ -636,6 +639,11 @@ fn shared_life(dice: &Dice, config: &Config, keys: &[String]) -> Life {
     // Every machine of a cluster can hold the largest object.
     let changes = changes.into_iter().filter(|change| !matches!(change, Change::Resize(_))).collect();
     Life { machine, changes, clients, faults, end }
+}
+
+fn list(dice: &Dice) -> Op {
+    let prefix = dice.one_of(&["", "a/", "b", "c/0"]).to_owned();
+    Op::List { prefix, delimiter: dice.once_in(3), limit: dice.one_of(&[1, 3, 1000]) }
 }
 
 /// One of the operations that leave bytes here.
@@ -877,10 +885,7 @@ fn op(dice: &Dice, config: &Config, keys: &[String]) -> Op {
         57..61 => Op::SetTags { key, tags: tags(dice) },
         61..70 => Op::Delete { key, when: when(dice) },
         70 => Op::DeleteMany { keys: keys.iter().filter(|_| dice.once_in(2)).cloned().collect() },
-        71..77 => {
-            let prefix = dice.one_of(&["", "a/", "b", "c/0"]).to_owned();
-            Op::List { prefix, delimiter: dice.once_in(3), limit: dice.one_of(&[1, 3, 1000]) }
-        }
+        71..77 => list(dice),
         77..82 => Op::Copy { from: key, to: dice.one_of(keys) },
         82..88 => {
             let parts = (0..1 + dice.below(3)).map(|_| body(dice, config)).collect();

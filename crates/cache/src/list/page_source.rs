@@ -1,6 +1,7 @@
 //! Where a listing gets a page of the under store from: an earlier answer that is kept, or the under store. All else
 //! that a worker does with kept pages is here as well.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -24,9 +25,8 @@ pub(crate) struct Found {
 impl Worker {
     /// How long the under store's answers are used again.
     fn list_ttl(&self, bucket: &BucketName, prefix: &str) -> Duration {
-        // With others, this worker does not know what they change at the homes of their keys. After a start that has
-        // lost what was sent before it, requests may change any key.
-        if self.others.is_some() || self.home.settle.may_change_any() {
+        // After a start that has lost what was sent before it, requests may change any key.
+        if self.home.settle.may_change_any() {
             return Duration::ZERO;
         }
         self.policies.present().0.list_ttl(bucket, prefix).0
@@ -57,6 +57,7 @@ impl Worker {
             }
             flight = mine;
         }
+        let marks = if ttl.is_zero() { BTreeMap::new() } else { self.marks_of_others(bucket, ttl).await };
         let now = self.env.clock.monotonic();
         // Before the number of the last change is taken, so that none is forgotten in between.
         self.home.positions.keep_changes(now + ttl);
@@ -67,7 +68,7 @@ impl Worker {
         };
         let page = under_store.list(request).await?;
         self.metrics.list_pages.get_or_create(&PageLabels { source: PageSource::under_store }).inc();
-        let kept = Arc::new(KeptPage { page, limit: request.limit, since, begun, until: begun + ttl });
+        let kept = Arc::new(KeptPage { page, limit: request.limit, since, marks, begun, until: begun + ttl });
         if !ttl.is_zero() {
             self.home.pages.insert(key, &kept);
             self.show_kept_pages();
@@ -86,6 +87,10 @@ impl Worker {
         }
         let ttl = metadata_ttl.min(self.list_ttl(&path.bucket, path.key.as_str()));
         let (listed, kept) = self.home.pages.find(path, self.env.clock.monotonic(), ttl)?;
+        // Of keys at home elsewhere, this worker does not know what changes.
+        if !self.home.locks.has(path) {
+            return None;
+        }
         // In the order of `keys_in_doubt`.
         if self.home.upload_locks.is_held(path) || !self.home.settle.wait(path).is_zero() {
             return None;
@@ -103,18 +108,6 @@ impl Worker {
 
     fn show_kept_pages(&self) {
         self.metrics.list_cache_bytes.set(self.home.pages.bytes() as i64);
-    }
-
-    /// Keys of a bucket that a request of this worker may change in the under store, at a time that is not known yet.
-    /// Keys that have a record are not needed. The changes are read after this: a request that ends in between is then
-    /// among them.
-    pub(super) fn keys_in_doubt(&self, bucket: &BucketName) -> Vec<ObjectPath> {
-        // In this order: a request whose answer is lost is first in flight, and then not settled.
-        let mut found = self.home.upload_locks.held_in(bucket);
-        found.extend(self.home.settle.unsettled_in(bucket));
-        found.sort_unstable();
-        found.dedup();
-        found
     }
 
     pub(crate) fn drop_old_pages(&self) {
@@ -147,9 +140,9 @@ fn with_usable_token(kept: Arc<KeptPage>, now: Duration) -> Arc<KeptPage> {
     if kept.page.token.is_none() || now.saturating_sub(kept.begun) < PLACE_AGE_MAX {
         return kept;
     }
-    let KeptPage { ref page, limit, since, begun, until } = *kept;
-    let page = ListPage { token: None, ..page.clone() };
-    Arc::new(KeptPage { page, limit, since, begun, until })
+    let KeptPage { ref page, limit, since, ref marks, begun, until } = *kept;
+    let (page, marks) = (ListPage { token: None, ..page.clone() }, marks.clone());
+    Arc::new(KeptPage { page, limit, since, marks, begun, until })
 }
 
 impl ListObjects {

@@ -1,10 +1,11 @@
 //! Pages of under stores' listings, kept for the policy's `listTtl`.
 //!
-//! What is kept is the under store's answer, never a finished listing. Each use overlays it with everything that this
-//! worker has changed since ([`super::positions`]) and with the records of the catalog. So writes through this worker
+//! What is kept is the under store's answer, never a finished listing. Each use overlays it with everything that the
+//! homes of keys have changed since ([`super::changes`]) and with the records of the catalog. So writes through Forebay
 //! are visible at once, and only what others change in the under store waits for the TTL. A page is not used while a
 //! request that may change a key of it is in flight, or may still land: nobody knows then what the under store has.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,6 +15,7 @@ use forebay_ufs::{ListPage, ListRequest, ListedObject};
 use quick_cache::sync::{Cache, DefaultLifecycle};
 use quick_cache::{OptionsBuilder, Weighter};
 
+use crate::list::positions::ChangeMark;
 use crate::read::single_flight::SingleFlight;
 use crate::scope::Scope;
 
@@ -57,8 +59,10 @@ pub(crate) struct KeptPage {
     pub(crate) page: ListPage,
     /// The number of names that it was asked for.
     pub(super) limit: usize,
-    /// The number of the last change that it certainly contains.
+    /// The number of the last change of this worker that it certainly contains.
     pub(crate) since: u64,
+    /// The same of the other workers.
+    pub(super) marks: BTreeMap<String, ChangeMark>,
     /// When the under store's listing began: the page contains everything that others had changed by then.
     pub(crate) begun: Duration,
     /// Nobody uses it from then on.
@@ -187,7 +191,8 @@ mod tests {
         let next = (names == limit).then(|| "next".to_owned());
         let page = ListPage { objects: (0..names).map(object).collect(), next, ..ListPage::default() };
         let begun = Duration::from_secs(begun);
-        Arc::new(KeptPage { page, limit, since: 0, begun, until: begun + Duration::from_secs(10) })
+        let (marks, until) = (BTreeMap::new(), begun + Duration::from_secs(10));
+        Arc::new(KeptPage { page, limit, since: 0, marks, begun, until })
     }
 
     fn pages() -> Pages {

@@ -15,6 +15,7 @@ use forebay_catalog::records;
 use forebay_env::Env;
 use forebay_env::sync::Mutex;
 use forebay_types::{BucketName, ObjectPath};
+use serde::{Deserialize, Serialize};
 
 use crate::{ListObjects, ListedObject};
 
@@ -64,7 +65,7 @@ struct Known {
 }
 
 /// The change of an object in the under store.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Change {
     Written(ListedObject),
     Deleted,
@@ -72,8 +73,19 @@ pub(crate) enum Change {
     Unknown,
 }
 
+/// A place in the log of changes of one process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct ChangeMark {
+    /// Another one after each start.
+    pub(crate) log: u64,
+    /// The number of the last change.
+    pub(crate) number: u64,
+}
+
 pub(crate) struct Positions {
     env: Env,
+    /// See [`ChangeMark::log`].
+    log: u64,
     state: Mutex<State>,
 }
 
@@ -113,7 +125,7 @@ impl Drop for Listing<'_> {
 
 impl Positions {
     pub(crate) fn new(env: Env) -> Self {
-        Self { env, state: Mutex::default() }
+        Self { log: env.random.next_u64(), env, state: Mutex::default() }
     }
 
     /// The position at which a listing begins or continues.
@@ -165,6 +177,16 @@ impl Positions {
     pub(crate) fn keep_changes(&self, until: Duration) {
         let mut state = self.state.lock();
         state.kept_until = state.kept_until.max(until);
+    }
+
+    /// The present mark of the log.
+    pub(crate) fn mark(&self) -> ChangeMark {
+        self.mark_at(self.now())
+    }
+
+    /// The mark of a change of this process.
+    pub(crate) fn mark_at(&self, number: u64) -> ChangeMark {
+        ChangeMark { log: self.log, number }
     }
 
     /// The number of the last change. A page that is requested now by name, not by token, contains all changes up to

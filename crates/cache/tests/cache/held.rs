@@ -7,9 +7,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use async_trait::async_trait;
 use bytes::Bytes;
 use forebay_cache::{
-    ByteStream, Cache, CachedObject, CleanCopy, CleanRange, Conditions, CopyId, DeletionStep, ErrorKind, Fate,
-    GetObject, HeldBytes, HomeRecords, HotObject, LeaseRequest, NewCopy, ObjectBody, ObjectDetail, ObjectHead,
-    OtherWorkers, PutObject, ReadLease, Reader, RecordRange, ShareFindings, ShareReport, Taker, Written,
+    ByteStream, Cache, CachedObject, ChangesWanted, CleanCopy, CleanRange, Conditions, CopyId, DeletionStep, ErrorKind,
+    Fate, GetObject, HeldBytes, HomeChanges, HomeRecords, HotObject, LeaseRequest, NewCopy, ObjectBody, ObjectDetail,
+    ObjectHead, OtherWorkers, PutObject, ReadLease, Reader, RecordRange, ShareFindings, ShareReport, Taker, Written,
 };
 use forebay_catalog::records::{self, ObjectRecord};
 use forebay_catalog::{SlotCount, SlotSet};
@@ -118,6 +118,10 @@ impl OtherWorkers for Others {
 
     async fn records(&self, worker: &str, range: &RecordRange) -> forebay_cache::Result<HomeRecords> {
         self.cache(worker)?.home_records(range).await
+    }
+
+    async fn changes(&self, worker: &str, wanted: &ChangesWanted) -> forebay_cache::Result<HomeChanges> {
+        self.cache(worker)?.home_changes(wanted)
     }
 
     async fn put(&self, worker: &str, request: PutObject) -> forebay_cache::Result<Written> {

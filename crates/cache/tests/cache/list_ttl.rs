@@ -12,7 +12,7 @@ use crate::faults::SETTLED;
 use crate::support::gate::Way;
 use crate::support::{BUCKET, Bench, Setup, jobs, path, rule, until};
 
-fn name(bucket: &str) -> BucketName {
+pub(crate) fn name(bucket: &str) -> BucketName {
     BucketName::new(bucket).expect("a bucket")
 }
 
@@ -29,14 +29,14 @@ fn names(page: &ObjectPage) -> Vec<String> {
 }
 
 /// The names below a prefix, to the next delimiter, and how often the under store was asked.
-async fn listed(bench: &Bench, prefix: &str) -> (Vec<String>, u64) {
+pub(crate) async fn listed(bench: &Bench, prefix: &str) -> (Vec<String>, u64) {
     let before = bench.foreground.lists();
     let request = ListObjects { prefix: prefix.to_owned(), delimiter: Some("/".to_owned()), ..ListObjects::default() };
     let found = names(&page(bench, request).await);
     (found, bench.foreground.lists() - before)
 }
 
-async fn check(bench: &Bench, prefix: &str, names: &[&str], asked: u64) {
+pub(crate) async fn check(bench: &Bench, prefix: &str, names: &[&str], asked: u64) {
     let (found, lists) = listed(bench, prefix).await;
     assert_eq!((found.iter().map(String::as_str).collect::<Vec<_>>(), lists), (names.to_vec(), asked), "{prefix:?}");
 }

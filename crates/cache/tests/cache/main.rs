@@ -15,6 +15,7 @@ mod job_runs;
 mod jobs;
 mod leases;
 mod list_ttl;
+mod list_ttl_of_homes;
 mod listing;
 mod modes;
 mod multipart;

@@ -19,27 +19,27 @@ use crate::support::jobs::{request, start};
 use crate::support::{Bench, HERE, Setup, collect, get_request, if_matches, incoming, kind, path, until};
 
 /// The home of all keys, and a worker that reads under its leases.
-struct Pair {
-    here: Bench,
-    there: Bench,
+pub(crate) struct Pair {
+    pub(crate) here: Bench,
+    pub(crate) there: Bench,
     /// Whom the home asks.
     readers: Others,
     /// Whom the reader asks.
-    homes: Others,
+    pub(crate) homes: Others,
     /// Until when the home is sure of its slots.
     leased_until: Arc<Mutex<Duration>>,
 }
 
-fn put(key: &str, body: &'static str) -> PutObject {
+pub(crate) fn put(key: &str, body: &'static str) -> PutObject {
     let (body, attributes) = (incoming(Bytes::from_static(body.as_bytes())), Attributes::default());
     PutObject { path: path(key), body, attributes, conditions: Conditions::default() }
 }
 
-fn no_slots() -> SlotSet {
+pub(crate) fn no_slots() -> SlotSet {
     SlotSet::none(SlotCount::new(8).expect("a number of slots"))
 }
 
-async fn pair_of(home: Setup, reader: Setup) -> Pair {
+pub(crate) async fn pair_of(home: Setup, reader: Setup) -> Pair {
     let (readers, homes) = (Others::new(), Others::new());
     let there =
         Setup { worker: Some((THERE, Arc::new(homes.clone()))), slots: Some(no_slots()), ..reader }.open().await;

@@ -41,6 +41,8 @@ pub(crate) struct Setup {
     pub(crate) settings: Settings,
     pub(crate) policies: Vec<PolicyRule>,
     pub(crate) seed: u64,
+    /// The under store of [`BUCKET`], if it is that of another worker.
+    pub(crate) under: Option<MemoryUnderStore>,
     /// Where buckets beside [`BUCKET`] come from.
     pub(crate) root: Option<Arc<dyn BucketRoot>>,
     /// The mount of [`NEIGHBOUR`], if there is one.
@@ -165,6 +167,7 @@ impl Setup {
             settings,
             policies,
             seed: 1,
+            under: None,
             root: None,
             neighbour: None,
             spare: None,
@@ -201,7 +204,7 @@ impl Setup {
 
     pub(crate) async fn open(self) -> Bench {
         let (env, clock) = Env::simulated(self.seed);
-        let under = MemoryUnderStore::default();
+        let under = self.under.clone().unwrap_or_default();
         let (foreground, background) = (Gate::new(under.clone()), Gate::new(under.clone()));
         let disk = MemoryDisk::new(self.capacity);
         let (cache, registry, store) = build(&self, &env, &disk, &foreground, &background).await;
