@@ -30,9 +30,13 @@ def pair(request, tmp_path):
             server.kill()
 
 
+def sent(forebay, kind):
+    """Requests of a class that were sent to the under store."""
+    return forebay.metrics().get(f'forebay_under_store_requests_total{{class="{kind}"}}', 0)
+
+
 def lists(forebay):
-    """Listings that were sent to the under store."""
-    return forebay.metrics().get('forebay_under_store_requests_total{class="list"}', 0)
+    return sent(forebay, "list")
 
 
 def names(s3, bucket, **more):
@@ -84,7 +88,7 @@ def test_a_repeated_listing_asks_the_under_store_once_whatever_is_written_here(p
         return [partition(part) for part in range(3)]
 
     before = all_of_it()
-    sent = lists(forebay)
+    so_far = lists(forebay)
     assert sum(before, []) == keys
     for _ in range(5):
         assert all_of_it() == before
@@ -96,7 +100,7 @@ def test_a_repeated_listing_asks_the_under_store_once_whatever_is_written_here(p
     assert partition(1) == [*before[1], "table/part=1/new"]
     assert partition(2) == before[2][1:]
     # A page is asked for again while an upload of one of its keys ends.
-    asked, metrics = lists(forebay) - sent, forebay.metrics()
+    asked, metrics = lists(forebay) - so_far, forebay.metrics()
     assert asked <= 2
     assert metrics['forebay_requests_avoided_total{operation="list"}'] == 24 - asked
     assert metrics['forebay_list_pages_total{source="cache"}'] == 24 - asked
@@ -111,10 +115,39 @@ def test_pages_with_thousands_of_names_are_kept(pair):
         (behind.objects / "kept" / f"{number:05}").write_bytes(b"x")
     before = names(s3, "kept")
     assert len(before) == 2100
-    sent = lists(forebay)
+    so_far = lists(forebay)
     assert names(s3, "kept") == before
-    assert lists(forebay) == sent
+    assert lists(forebay) == so_far
     s3.delete_object(Bucket="kept", Key="01500")
     forebay.wait_until_drained()
     assert names(s3, "kept") == [name for name in before if name != "01500"]
-    assert lists(forebay) <= sent + 1
+    assert lists(forebay) <= so_far + 1
+
+
+def has(s3, key):
+    try:
+        return s3.head_object(Bucket="kept", Key=key)["ContentLength"] > 0
+    except s3.exceptions.ClientError as error:
+        assert error.response["ResponseMetadata"]["HTTPStatusCode"] == 404, error
+        return False
+
+
+def test_what_the_under_store_does_not_have_is_not_asked_for_again(pair):
+    behind, forebay = pair
+    s3, direct = boto(forebay), boto(behind)
+    s3.create_bucket(Bucket="kept")
+    assert not has(s3, "own") and not has(s3, "other")
+    before = sent(forebay, "read")
+    for _ in range(5):
+        assert not has(s3, "own")
+        with pytest.raises(s3.exceptions.NoSuchKey):
+            s3.get_object(Bucket="kept", Key="own")
+    assert sent(forebay, "read") == before
+    s3.put_object(Bucket="kept", Key="own", Body=b"x")
+    assert has(s3, "own")
+    forebay.wait_until_drained()
+    assert has(s3, "own")
+    direct.put_object(Bucket="kept", Key="other", Body=b"x")
+    assert not has(s3, "other")
+    assert has(no_cache(forebay), "other")
+    assert has(s3, "other")

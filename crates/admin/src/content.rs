@@ -63,7 +63,7 @@ pub(crate) async fn read_content(
     let file_name = object.key.as_str().rsplit('/').next().unwrap_or_default().to_owned();
     let range = range::requested(&headers)?;
     let conditions = Conditions { if_range: range::condition(&headers), ..Conditions::default() };
-    let get = GetObject { path: object, range, part_number: None, conditions };
+    let get = GetObject { range, conditions, ..GetObject::whole(object) };
     if method == Method::HEAD {
         let head = caller.requester().gets(cache.head(get)).await?;
         let length = [(header::CONTENT_LENGTH, head.range.len())];

@@ -25,6 +25,7 @@ use crate::persist::backlog::Backlog;
 use crate::persist::refusals::Refusals;
 use crate::persist::settle::Settle;
 use crate::persist::{Backoff, PersistEvents, Queue};
+use crate::read::absences::Absences;
 use crate::read::doubt::Doubt;
 use crate::read::single_flight::SingleFlight;
 use crate::read::validity::Validity;
@@ -47,6 +48,8 @@ pub(crate) struct Home {
     /// Reads that ask the under store for a key without a copy.
     pub(crate) lookups: Arc<SingleFlight<ObjectPath, ()>>,
     pub(crate) validity: Validity,
+    /// Keys that the under store does not have.
+    pub(crate) absences: Absences,
     /// Slots whose objects are taken over from the homes before.
     pub(crate) gained: GainedSlots,
     /// Of those, slots of workers that are leaving.
@@ -116,6 +119,7 @@ impl Home {
             fence: WriteFence::new(hasher.clone()),
             lookups: SingleFlight::new(),
             validity: Validity::new(env.clone(), hasher),
+            absences: Absences::new(hasher.clone()),
             gained: GainedSlots::new(Arc::clone(&env.clock)),
             hand_overs: HandOvers::default(),
             positions: Positions::new(env.clone()),

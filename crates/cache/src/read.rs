@@ -1,5 +1,6 @@
 //! Reads: from the cache or from the under store, and which of these bytes stay in the cache.
 
+pub(crate) mod absences;
 pub(crate) mod doubt;
 pub(crate) mod fetches;
 pub(crate) mod fill;

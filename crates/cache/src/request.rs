@@ -103,6 +103,16 @@ pub struct GetObject {
     /// One part of a multipart object. It excludes a range.
     pub part_number: Option<u32>,
     pub conditions: Conditions,
+    /// Whether the under store must be asked for an object that it did not have a moment ago, whatever the policy's
+    /// `listTtl`. Copies in the cache answer as ever.
+    pub no_cache: bool,
+}
+
+impl GetObject {
+    /// Reads all of an object.
+    pub fn whole(path: ObjectPath) -> Self {
+        Self { path, range: None, part_number: None, conditions: Conditions::default(), no_cache: false }
+    }
 }
 
 /// The answer to HEAD.

@@ -459,7 +459,7 @@ async fn reads_come_from_the_home() {
     assert_eq!((problem.kind, problem.to_string().contains("id 7 20")), (ErrorKind::NotFound, true), "{problem}");
     let found = peers.cached("b", &path().bucket, vec![listed.clone()]).await.expect("what it holds");
     assert_eq!(found, [CachedObject { etag: "bucket".to_owned(), cached_bytes: 5, ..listed }]);
-    let get = || GetObject { path: path(), range: None, part_number: None, conditions: Conditions::default() };
+    let get = || GetObject::whole(path());
     let errors = [peers.get("b", get()).await.err(), peers.head("b", get()).await.err()];
     assert!(errors.iter().flatten().filter(|error| error.kind == ErrorKind::NotFound).count() == 2, "{errors:?}");
     let error = peers.tags("c", &path()).await.expect_err("another worker answers there");

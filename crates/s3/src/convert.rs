@@ -5,7 +5,7 @@ use std::time::UNIX_EPOCH;
 
 use forebay_cache::{Attributes, Conditions, IfRange, TagCondition};
 use forebay_types::{ETag, ObjectPath, SystemHeaders, Tags, UserMetadata, header_bytes, limits, sent_bytes};
-use http::header::IF_RANGE;
+use http::header::{CACHE_CONTROL, IF_RANGE};
 use http::{Extensions, HeaderMap, HeaderName, HeaderValue, StatusCode};
 use s3s::dto::{self, Timestamp};
 use s3s::{S3Error, S3Result};
@@ -123,6 +123,12 @@ fn if_range(value: &HeaderValue) -> IfRange {
         Some(date) => IfRange::UnchangedSince(date.as_millis() as u64),
         None => IfRange::Tag(ETag::new(text)),
     }
+}
+
+/// Whether a client wants an answer of the under store: `Cache-Control: no-cache`.
+pub(crate) fn no_cache(headers: &HeaderMap) -> bool {
+    let values = headers.get_all(CACHE_CONTROL).iter().filter_map(|value| value.to_str().ok());
+    values.flat_map(|value| value.split(',')).any(|directive| directive.trim().eq_ignore_ascii_case("no-cache"))
 }
 
 /// User metadata within its limits.

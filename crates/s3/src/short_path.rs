@@ -12,7 +12,7 @@ pub(crate) mod signature;
 use std::sync::Arc;
 
 use forebay_auth::{Action, User, Users};
-use forebay_cache::{Conditions, GetObject};
+use forebay_cache::GetObject;
 use forebay_env::{Clock, Env};
 use forebay_types::ObjectPath;
 use http::header::{HOST, RANGE};
@@ -86,7 +86,7 @@ impl ShortPath {
         trace::routed("GetObject", Some(path.bucket.as_str()), Some(path.key.as_str()));
         let range = range.map(requested_range);
         let place = path.clone();
-        let get = GetObject { path, range, part_number: None, conditions: Conditions::default() };
+        let get = GetObject { range, ..GetObject::whole(path) };
         let failure = Failure { request_id: context.id.clone(), operation: "GetObject" };
         let sent = self.operations.send_object(get, &user, failure, wants_checksums);
         match user.requester().gets(sent).await {

@@ -112,8 +112,7 @@ async fn take_over(machine: &Machine, cache: &Cache) {
             }
             let mut problems = Vec::new();
             for key in &machine.world.keys {
-                let request =
-                    || GetObject { path: path(key), range: None, part_number: None, conditions: Conditions::default() };
+                let request = || GetObject::whole(path(key));
                 problems.extend(cache.head(request()).await.err().filter(|error| error.kind == ErrorKind::Unavailable));
             }
             return machine.world.broken(format!("bytes do not come from the other machines: {problems:?}"));
@@ -250,7 +249,7 @@ async fn give_up_missing(machine: &Machine, cache: &Cache, keys: &[String]) {
         Client::new(&machine.root, cache.clone(), 98).run(vec![create]).await;
     }
     for key in keys {
-        let request = GetObject { path: path(key), range: None, part_number: None, conditions: Conditions::default() };
+        let request = GetObject::whole(path(key));
         let read = match cache.get(request).await {
             Ok(body) => collect(body.stream).await.1,
             Err(error) => Err(error),
@@ -308,7 +307,7 @@ async fn check_under_store(machine: &Machine, cache: &Cache, keys: &[String]) {
     let world = &machine.world;
     let mut has_transient = false;
     for key in keys {
-        let request = GetObject { path: path(key), range: None, part_number: None, conditions: Conditions::default() };
+        let request = GetObject::whole(path(key));
         let wanted = match cache.head(request).await {
             Ok(head) if head.state == StorageState::Transient => {
                 has_transient = true;

@@ -292,7 +292,7 @@ impl Client {
             let first = u64::from(first);
             RangeRequest::From { first, last: Some(first + u64::from(length) - 1) }
         });
-        let request = GetObject { path: path(key), range, part_number: None, conditions: Conditions::default() };
+        let request = GetObject { range, ..GetObject::whole(path(key)) };
         let body = match self.cache.get(request).await {
             Ok(body) => body,
             Err(error) => return self.not_read(key, begun, &error),
@@ -321,7 +321,7 @@ impl Client {
 
     async fn head(&mut self, key: &str) {
         let begun = self.world.history.lock().now();
-        let request = GetObject { path: path(key), range: None, part_number: None, conditions: Conditions::default() };
+        let request = GetObject::whole(path(key));
         match self.cache.head(request).await {
             Ok(head) => {
                 let etag = head.info.etag.clone();

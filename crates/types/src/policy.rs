@@ -109,7 +109,8 @@ pub struct PolicyRule {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub metadata_ttl: Option<Period>,
-    /// How long a page of the under store's listing is used again. Without it, `metadataTtl`.
+    /// How long a page of the under store's listing, or its answer that an object does not exist, is used again.
+    /// Without it, `metadataTtl`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub list_ttl: Option<Period>,

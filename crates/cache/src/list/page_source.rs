@@ -24,7 +24,7 @@ pub(crate) struct Found {
 
 impl Worker {
     /// How long the under store's answers are used again.
-    fn list_ttl(&self, bucket: &BucketName, prefix: &str) -> Duration {
+    pub(crate) fn list_ttl(&self, bucket: &BucketName, prefix: &str) -> Duration {
         // After a start that has lost what was sent before it, requests may change any key.
         if self.home.settle.may_change_any() {
             return Duration::ZERO;
@@ -115,9 +115,10 @@ impl Worker {
         self.show_kept_pages();
     }
 
-    /// What was listed below a path is asked for anew.
+    /// What was listed below a path, or found to be absent, is asked for again.
     pub(crate) fn drop_pages_in(&self, scope: &Scope) {
         self.home.pages.drop_in(scope);
+        self.home.absences.drop_in(scope);
         self.show_kept_pages();
     }
 

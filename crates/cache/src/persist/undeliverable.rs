@@ -206,7 +206,7 @@ impl Worker {
         }
         // Checked before anything is written. It is checked again at the end.
         self.check_settled(path)?;
-        let head = GetObject { path: path.clone(), range: None, part_number: None, conditions: Conditions::default() };
+        let head = GetObject::whole(path.clone());
         let redirect = self.head(head).await?.info.headers.website_redirect_location.clone();
         let copy = CopyObject {
             source: path.clone(),

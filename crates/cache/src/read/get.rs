@@ -40,7 +40,7 @@ impl Worker {
 
     pub(crate) async fn head(self: &Arc<Self>, request: GetObject) -> Result<ObjectHead> {
         let policy = self.policies.resolve(&request.path);
-        let found = self.lookup(&request.path, &policy, Wanted::Description).await?;
+        let found = self.lookup(&request.path, &policy, Wanted::description(request.no_cache)).await?;
         if !found.asked {
             self.metrics.avoided_heads.inc();
         }
@@ -94,14 +94,13 @@ mod tests {
     use forebay_types::{Checksums, ETag, ObjectPath, PartInfo};
 
     use super::*;
-    use crate::Conditions;
 
     fn range(size: u64, range: Option<RangeRequest>, part_number: Option<u32>) -> Option<(u64, u64)> {
         let mut info = ObjectInfo::new(size, ETag::new("e"), 0);
         info.parts =
             [(1, 6), (3, 4)].map(|(number, size)| PartInfo { number, size, checksums: Checksums::none() }).into();
         let path = ObjectPath::parse("bucket", "key").unwrap();
-        let request = GetObject { path, range, part_number, conditions: Conditions::default() };
+        let request = GetObject { range, part_number, ..GetObject::whole(path) };
         requested_range(&request, &info).ok().map(|range| (range.start, range.end))
     }
 

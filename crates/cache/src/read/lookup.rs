@@ -34,18 +34,23 @@ pub(crate) enum BytesAt {
 }
 
 /// What a reader wants of an object that the catalog does not know.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Wanted {
-    /// All of it, whatever its version: description and bytes may come in one answer.
-    Whole,
-    /// The description first, because everything else depends on it.
-    Description,
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Wanted {
+    /// All of it, whatever its version: description and bytes may come in one answer. Otherwise the description first,
+    /// because everything else depends on it.
+    is_whole: bool,
+    /// See [`GetObject::no_cache`].
+    no_cache: bool,
 }
 
 impl Wanted {
     pub(super) fn of(request: &GetObject) -> Self {
         let is_whole = request.range.is_none() && request.part_number.is_none() && request.conditions.is_empty();
-        if is_whole { Self::Whole } else { Self::Description }
+        Self { is_whole, no_cache: request.no_cache }
+    }
+
+    pub(super) fn description(no_cache: bool) -> Self {
+        Self { is_whole: false, no_cache }
     }
 }
 
@@ -137,7 +142,7 @@ impl Worker {
             };
             if copy.is_some() || flight.is_some() || !may_wait {
                 let copy = match copy {
-                    None => Box::pin(self.take_over_copy(path, policy, wanted == Wanted::Whole, Purpose::Read)).await,
+                    None => Box::pin(self.take_over_copy(path, policy, wanted.is_whole, Purpose::Read)).await,
                     copy => copy,
                 };
                 let known = copy.as_ref().map(Object::generation);
@@ -193,7 +198,12 @@ impl Worker {
         copy: Option<Object>,
     ) -> Result<Lookup> {
         let mount = self.buckets.mount(&path.bucket).await?;
-        if copy.is_none() && wanted == Wanted::Whole {
+        if copy.is_none() && !wanted.no_cache && self.is_known_absent(path, policy) {
+            let avoided = if wanted.is_whole { &self.metrics.avoided_gets } else { &self.metrics.avoided_heads };
+            avoided.inc();
+            return Err(Error::not_found(path));
+        }
+        if copy.is_none() && wanted.is_whole {
             return self.lookup_whole(path, policy, mount).await;
         }
         let (state, asked) = match copy {

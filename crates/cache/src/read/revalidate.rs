@@ -1,16 +1,29 @@
 //! Determines what the under store has: from the copy while that is fresh, otherwise by asking.
 
+use std::time::Duration;
+
 use forebay_store::Object;
 use forebay_types::{ETag, ObjectPath, PathPolicy, WriteMode};
 use forebay_ufs::{ErrorKind as UfsKind, RemoteBody};
 
 use crate::list::positions::Change;
+use crate::read::absences::Absence;
 use crate::read::fill::{Answered, is_copy_of};
 use crate::read::pages::Pages;
-use crate::read::remote::{Purpose, RemoteState, WholeBody, keeps_reads_of};
+use crate::read::remote::{Purpose, RemoteState, WholeBody, keeps_reads, keeps_reads_of};
 use crate::read::validity::Moment;
 use crate::worker::Worker;
 use crate::{Mount, Result};
+
+/// What holds when the under store is asked for an object.
+#[derive(Clone, Copy)]
+struct Question {
+    fence: u64,
+    /// No earlier request for the key may still land. It could make the answer stale at any time without anybody
+    /// noticing.
+    is_settled: bool,
+    asked: Duration,
+}
 
 impl Worker {
     /// The remote ETag of a key's clean copy, while the copy is fresh.
@@ -54,6 +67,18 @@ impl Worker {
         is_same
     }
 
+    /// Whether the under store is known not to have a key, of which there is no copy and no record in the catalog.
+    pub(super) fn is_known_absent(&self, path: &ObjectPath, policy: &PathPolicy) -> bool {
+        let Some(Absence { fence, asked }) = self.home.absences.get(path) else { return false };
+        let ttl = policy.metadata_ttl.0.min(self.list_ttl(&path.bucket, path.key.as_str()));
+        let is_fresh = keeps_reads(policy) && self.env.clock.monotonic().saturating_sub(asked) < ttl;
+        // The locks first: a request that ends in between has advanced the fence.
+        let may_change = !self.home.locks.has(path) || self.home.upload_locks.is_held(path);
+        let is_changed = may_change || self.home.fence.read(path) != fence;
+        let is_listed = || self.listed_by_now(path, ttl).is_some_and(|(_, begun)| begun >= asked);
+        is_fresh && !is_changed && !is_listed()
+    }
+
     /// Asks the under store what it has.
     pub(crate) async fn revalidate(
         &self,
@@ -63,11 +88,10 @@ impl Worker {
         copy: Option<Object>,
         purpose: Purpose,
     ) -> Result<RemoteState> {
-        let fence = self.home.fence.read(path);
-        // A request that may still land could make the answer stale at any time without anybody noticing.
-        let is_settled = self.home.settle.wait(path).is_zero();
+        let question = self.question(path);
+        let Question { fence, is_settled, .. } = question;
         let answer = mount.foreground.head(&path.key).await;
-        self.note_told(path, answer.as_ref().err());
+        self.note_answer(path, question, answer.as_ref().err());
         match (answer, copy) {
             (Ok(remote), Some(object)) if is_copy_of(&object, &remote) => {
                 if is_settled && self.home.fence.read(path) == fence {
@@ -109,11 +133,10 @@ impl Worker {
         policy: &PathPolicy,
         mount: &Mount,
     ) -> Result<(RemoteState, Option<WholeBody>)> {
-        let fence = self.home.fence.read(path);
-        // As in `revalidate`.
-        let is_settled = self.home.settle.wait(path).is_zero();
+        let question = self.question(path);
+        let Question { fence, is_settled, .. } = question;
         let answer = mount.foreground.get(&path.key, None, None).await;
-        self.note_told(path, answer.as_ref().err());
+        self.note_answer(path, question, answer.as_ref().err());
         let RemoteBody { object, stream, .. } = match answer {
             Ok(body) => body,
             Err(error) if error.kind == UfsKind::NotFound => return Ok((RemoteState::Absent, None)),
@@ -138,6 +161,28 @@ impl Worker {
         let known =
             self.begin_copy(path, policy, remote, self.answered(fence), Purpose::Read, Some(data.clone())).await;
         Ok((known, Some(WholeBody::Here(room.hold(data)))))
+    }
+
+    /// Called before the under store is asked for an object.
+    fn question(&self, path: &ObjectPath) -> Question {
+        Question {
+            fence: self.home.fence.read(path),
+            is_settled: self.home.locks.has(path) && self.home.settle.wait(path).is_zero(),
+            asked: self.env.clock.monotonic(),
+        }
+    }
+
+    /// The under store has answered a question for an object.
+    fn note_answer(&self, path: &ObjectPath, question: Question, error: Option<&forebay_ufs::Error>) {
+        self.note_told(path, error);
+        match error.map(|error| error.kind) {
+            None => self.home.absences.remove(path),
+            Some(UfsKind::NotFound) if question.is_settled => {
+                let Question { fence, asked, .. } = question;
+                self.home.absences.insert(path.clone(), Absence { fence, asked });
+            }
+            Some(_) => {}
+        }
     }
 
     /// The under store was asked for an object. Unless it has not answered, others know less of the object now.

@@ -13,7 +13,7 @@ use crate::locks::KeyGuard;
 use crate::read::get::head_of;
 use crate::read::lookup::{BytesAt, Lookup};
 use crate::worker::Worker;
-use crate::{Conditions, GetObject, OtherWorkers, Result};
+use crate::{GetObject, OtherWorkers, Result};
 
 /// Before a worker that gave no answer is asked again to end leases.
 const RETRY: Duration = Duration::from_millis(200);
@@ -46,7 +46,7 @@ impl Worker {
         // Only now: a change that this does not see ends the lease first.
         let Some((found, left)) = self.leasable(&path, &policy, bytes_max).await? else { return Ok(None) };
         let (lasts, generation) = (longest.min(left), found.generation());
-        let whole = GetObject { path, range: None, part_number: None, conditions: Conditions::default() };
+        let whole = GetObject::whole(path);
         let head = head_of(&found, &whole)?;
         let terms = LeaseTerms { lasts, remote_etag: found.remote_etag().cloned(), head };
         let range = ByteRange::of_size(found.info.size);

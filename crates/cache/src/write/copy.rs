@@ -60,8 +60,7 @@ impl Worker {
             }
             // The under store returns tags on their own, without the version that they belong to.
             let tags = self.tags_anywhere(source).await?;
-            let (path, conditions) = (source.clone(), Conditions::default());
-            let now = self.head_anywhere(&GetObject { path, range: None, part_number: None, conditions }).await?;
+            let now = self.head_anywhere(&GetObject::whole(source.clone())).await?;
             if now.generation == from.generation && has_same_description(&now.info, &from.info) {
                 return Ok((from, tags));
             }
@@ -77,10 +76,9 @@ impl Worker {
         range: Option<(u64, u64)>,
     ) -> Result<CopySource> {
         let get = GetObject {
-            path: path.clone(),
             range: range.map(|(first, last)| RangeRequest::From { first, last: Some(last) }),
-            part_number: None,
             conditions: conditions.clone(),
+            ..GetObject::whole(path.clone())
         };
         let body = self.get_anywhere(&get).await.map_err(|error| match error.kind {
             // For the source of a copy, every failed condition is PreconditionFailed.

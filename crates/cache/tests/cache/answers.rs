@@ -6,14 +6,14 @@ use std::sync::Arc;
 use bytes::Bytes;
 use forebay_cache::{CacheTier, Conditions, ErrorKind, GetObject, JobKind, JobRequest, RangeRequest, Result};
 use forebay_catalog::records;
-use forebay_types::{ETag, WriteMode};
+use forebay_types::{ETag, Period, WriteMode};
 use forebay_ufs::memory::Mood;
 
 use crate::reads::{PAGE, PAGES, remote_object, small_pages};
 use crate::support::gate::Way;
 use crate::support::jobs::has_ended;
 use crate::support::{
-    Bench, collect, create_upload, get_request, if_matches, kind, others_go_on, path, pattern, until,
+    Bench, Setup, collect, create_upload, get_request, if_matches, kind, others_go_on, path, pattern, until,
 };
 
 fn reading(bench: &Bench, key: &str, range: Option<RangeRequest>) -> forebay_env::Task<Result<Bytes>> {
@@ -75,19 +75,22 @@ async fn a_copy_that_another_has_begun_meanwhile_is_gone_on_with() {
 /// They have waited for the first answer, and there is nothing to share.
 #[tokio::test]
 async fn readers_of_what_is_not_there_do_not_queue_for_one_another() {
-    let bench = Bench::new(WriteMode::WriteBack).await;
-    bench.under.set_mood(Mood::Hang);
-    let readers: Vec<_> = (0..5).map(|_| reading(&bench, "absent", None)).collect();
-    until("the first asks", || bench.foreground.gets().len() == 1).await;
-    others_go_on().await;
-    assert_eq!(bench.foreground.gets().len(), 1, "the others wait for its answer");
-    bench.foreground.set(Way::HoldReads);
-    bench.under.set_mood(Mood::Well);
-    others_go_on().await;
-    assert_eq!(bench.foreground.waiting(), 4, "all others at once");
-    bench.foreground.set(Way::Open);
-    for reader in readers {
-        assert_eq!(kind(reader.join().await), Some(ErrorKind::NotFound));
+    for (list_ttl, asking) in [(0, 4), (60, 0)] {
+        let list_ttl = Some(Period::from_secs(list_ttl));
+        let bench = Setup::new(WriteMode::WriteBack).policy(|rule| rule.list_ttl = list_ttl).open().await;
+        bench.under.set_mood(Mood::Hang);
+        let readers: Vec<_> = (0..5).map(|_| reading(&bench, "absent", None)).collect();
+        until("the first asks", || bench.foreground.gets().len() == 1).await;
+        others_go_on().await;
+        assert_eq!(bench.foreground.gets().len(), 1, "the others wait for its answer");
+        bench.foreground.set(Way::HoldReads);
+        bench.under.set_mood(Mood::Well);
+        others_go_on().await;
+        assert_eq!(bench.foreground.waiting(), asking, "all others at once, unless its answer is theirs");
+        bench.foreground.set(Way::Open);
+        for reader in readers {
+            assert_eq!(kind(reader.join().await), Some(ErrorKind::NotFound));
+        }
     }
 }
 

@@ -1,5 +1,6 @@
 //! The cache as its users see it: a real one on a disk in memory, before an under store in memory.
 
+mod absences;
 mod answers;
 mod buckets;
 mod cancel;

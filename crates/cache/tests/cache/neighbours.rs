@@ -73,8 +73,7 @@ async fn reads_that_get_nowhere_keep_no_other_mount_from_reading() {
         .collect();
     until("all are under way that may be", || bench.foreground.waiting() == 64).await;
     for (key, body) in &sound {
-        let get =
-            GetObject { path: of_neighbour(key), range: None, part_number: None, conditions: Conditions::default() };
+        let get = GetObject::whole(of_neighbour(key));
         let read = collect(bench.cache.get(get).await.unwrap().stream).await.unwrap();
         assert!(read == body, "{key}");
     }

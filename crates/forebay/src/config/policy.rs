@@ -27,7 +27,7 @@ pub(crate) const POLICY_KEYS: [PolicyKey; 15] = [
     key("cacheQuota", "size", "Most bytes of the cache that objects under the path may take."),
     key("memoryQuota", "size", "Memory tier set aside for the path."),
     key("metadataTtl", "period", "How long what the under store said of an object is believed. Default `1 min`."),
-    key("listTtl", "period", "How long a page of the under store's listing is used again; `0 s`: never. Without it, `metadataTtl`."),
+    key("listTtl", "period", "How long a page of the under store's listing, or its answer that an object does not exist, is used again; `0 s`: never. Without it, `metadataTtl`."),
     key("cacheReads", "`true`, `false`", "Whether data read from the under store is kept. Default `true`."),
     key("spreadReads", "`true`, `false`", "Whether other workers of a cluster than the home of an object keep it in memory when it is read often, and answer its reads. Default `true`."),
     key("readCacheMaxSize", "size", "A larger object that is read from the under store is passed through and not kept. Without it, no limit."),

@@ -3,7 +3,6 @@
 use forebay_auth::{Action, User};
 use forebay_cache::{ListObjects, ListedObject, ObjectPage};
 use forebay_types::limits;
-use http::{HeaderMap, header};
 use percent_encoding::utf8_percent_encode;
 use s3s::dto::{
     CommonPrefix, EncodingType, ListObjectVersionsInput, ListObjectVersionsOutput, ListObjectsInput, ListObjectsOutput,
@@ -84,12 +83,6 @@ fn given(text: Option<String>) -> Option<String> {
     text.filter(|text| !text.is_empty())
 }
 
-/// Whether a client asks for an answer of the under store: `Cache-Control: no-cache`.
-fn asks_to_revalidate(headers: &HeaderMap) -> bool {
-    let values = headers.get_all(header::CACHE_CONTROL).iter().filter_map(|value| value.to_str().ok());
-    values.flat_map(|value| value.split(',')).any(|directive| directive.trim().eq_ignore_ascii_case("no-cache"))
-}
-
 impl Operations {
     async fn page(&self, bucket: &str, list: ListObjects, user: &User, failure: &Failure) -> S3Result<ObjectPage> {
         require_list(user, bucket, &list.prefix)?;
@@ -107,7 +100,7 @@ impl Operations {
     ) -> S3Result<S3Response<ListObjectsOutput>> {
         let user = caller(&request)?;
         let failure = Failure::of(&request, "ListObjects");
-        let revalidates = asks_to_revalidate(&request.headers);
+        let revalidates = convert::no_cache(&request.headers);
         let input = request.input;
         let encoding = Encoding::of(input.encoding_type.as_ref())?;
         let limit = page_limit(input.max_keys, "maxKeys")?;
@@ -140,7 +133,7 @@ impl Operations {
     ) -> S3Result<S3Response<ListObjectsV2Output>> {
         let user = caller(&request)?;
         let failure = Failure::of(&request, "ListObjectsV2");
-        let revalidates = asks_to_revalidate(&request.headers);
+        let revalidates = convert::no_cache(&request.headers);
         let input = request.input;
         let encoding = Encoding::of(input.encoding_type.as_ref())?;
         let limit = page_limit(input.max_keys, "maxKeys")?;
@@ -178,7 +171,7 @@ impl Operations {
     ) -> S3Result<S3Response<ListObjectVersionsOutput>> {
         let user = caller(&request)?;
         let failure = Failure::of(&request, "ListObjectVersions");
-        let revalidates = asks_to_revalidate(&request.headers);
+        let revalidates = convert::no_cache(&request.headers);
         let input = request.input;
         let encoding = Encoding::of(input.encoding_type.as_ref())?;
         let limit = page_limit(input.max_keys, "maxKeys")?;

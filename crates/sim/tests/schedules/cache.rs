@@ -86,7 +86,7 @@ impl Bench {
     }
 
     async fn get(&self, range: Option<RangeRequest>) -> Result<Bytes> {
-        let request = GetObject { path: path(), range, part_number: None, conditions: Conditions::default() };
+        let request = GetObject { range, ..GetObject::whole(path()) };
         let mut body = self.cache.get(request).await?.stream;
         let mut data = Vec::new();
         while let Some(next) = body.next().await {
@@ -243,7 +243,7 @@ async fn read_a_page_together() {
     bench.under.inner.put_outside(KEY, content(7, 200));
     let range = || Some(RangeRequest::From { first: 64, last: Some(127) });
     // So that what the under store has is known, and no page of it.
-    let request = GetObject { path: path(), range: None, part_number: None, conditions: Conditions::default() };
+    let request = GetObject::whole(path());
     bench.cache.head(request).await.expect("a head");
     assert_eq!(bench.under.gets(), 0);
     let readers: Vec<_> = (0..3)

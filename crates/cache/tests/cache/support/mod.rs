@@ -525,7 +525,7 @@ pub(crate) fn incoming_stream(stream: ByteStream, size: u64) -> Incoming {
 }
 
 pub(crate) fn get_request(key: &str, range: Option<RangeRequest>) -> GetObject {
-    GetObject { path: path(key), range, part_number: None, conditions: Conditions::default() }
+    GetObject { range, ..GetObject::whole(path(key)) }
 }
 
 pub(crate) async fn collect(mut stream: ByteStream) -> Result<Bytes> {

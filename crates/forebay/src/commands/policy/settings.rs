@@ -80,7 +80,7 @@ struct Given {
     #[arg(long, value_name = "PERIOD")]
     #[serde(skip_serializing_if = "Option::is_none")]
     metadata_ttl: Option<Period>,
-    /// How long a page of the under store's listing is used again, such as 60s; 0s: never
+    /// How long listings of the under store, and that it lacks an object, are believed, such as 60s; 0s: never
     #[arg(long, value_name = "PERIOD")]
     #[serde(skip_serializing_if = "Option::is_none")]
     list_ttl: Option<Period>,
