@@ -627,6 +627,7 @@ impl Inner {
         let on_engine = writes.iter().map(|write| ValueWrite { key: self.engine_key(&write.key), ..write.clone() });
         let done = match &mut shared {
             Some(shown) => self.commit_shared(shown, &checks, shared_changes, on_engine.collect()).await,
+            None if may_wait => self.stream.commit_soon(on_engine.collect()).await,
             None => self.stream.commit(on_engine.collect()).await,
         };
         if let Err(error) = done {

@@ -29,6 +29,13 @@ const BYTES_MAX: usize = 1 << 20;
 /// Requests that may wait; beyond it, committers wait to get in.
 const QUEUE_MAX: usize = 4096;
 
+/// How long writes that no client waits for wait to share a transaction with others. It is somewhat longer than a put
+/// takes.
+const SHARE_MAX: Duration = Duration::from_millis(5);
+
+/// After the last write that a client waits for, more of them are expected for this long.
+const EXPECTED: Duration = Duration::from_millis(50);
+
 /// Pause before a transaction without an answer is sent again, at first and at most.
 const RETRY_MIN: Duration = Duration::from_millis(20);
 const RETRY_MAX: Duration = Duration::from_secs(1);
@@ -38,6 +45,8 @@ struct Request {
     checks: Vec<Check>,
     writes: Vec<ValueWrite>,
     state: WorkerState,
+    /// No client waits for it.
+    may_wait: bool,
     done: oneshot::Sender<Result<u64>>,
 }
 
@@ -55,6 +64,8 @@ struct Committer {
     /// As the last transaction that is done has left it, and the version that it got.
     record: WorkerRecord,
     version: u64,
+    /// Until when writes are expected that a client waits for.
+    expected_until: Duration,
 }
 
 /// What became of a transaction.
@@ -123,7 +134,8 @@ impl Stream {
         record: WorkerRecord,
         version: u64,
     ) -> Self {
-        let committer = Committer { engine, clock, lease: Arc::clone(&lease), key, record, version };
+        let expected_until = Duration::ZERO;
+        let committer = Committer { engine, clock, lease: Arc::clone(&lease), key, record, version, expected_until };
         let (sender, requests) = mpsc::channel(QUEUE_MAX);
         forebay_env::spawn(committer.run(requests));
         Self { sender, lease }
@@ -151,16 +163,24 @@ impl Stream {
     /// `Unavailable` when they are not done, `Unknown` when they may be or not: the worker has lost its slots then.
     /// `Busy` when the engine refuses them.
     pub(crate) async fn commit(&self, writes: Vec<ValueWrite>) -> Result<()> {
-        self.send(Vec::new(), writes, WorkerState::Live).await.map(drop)
+        self.send(Vec::new(), writes, WorkerState::Live, false).await.map(drop)
     }
 
-    /// The same, when all checks hold, which are of records that others change, too. Returns the version of the keys
-    /// that were written.
+    /// The same for writes that no client waits for. While clients write, these share their transactions.
+    ///
+    /// # Errors
+    /// As [`Stream::commit`].
+    pub(crate) async fn commit_soon(&self, writes: Vec<ValueWrite>) -> Result<()> {
+        self.send(Vec::new(), writes, WorkerState::Live, true).await.map(drop)
+    }
+
+    /// As [`Stream::commit`], when all checks hold, which are of records that others change, too. Returns the version
+    /// of the keys that were written.
     ///
     /// # Errors
     /// `Conflict` when one does not hold.
     pub(crate) async fn commit_checked(&self, checks: Vec<Check>, writes: Vec<ValueWrite>) -> Result<u64> {
-        self.send(checks, writes, WorkerState::Live).await
+        self.send(checks, writes, WorkerState::Live, false).await
     }
 
     /// Ends the stream: others need not wait for the end of the lease.
@@ -168,14 +188,20 @@ impl Stream {
     /// # Errors
     /// As [`Stream::commit`].
     pub(crate) async fn leave(&self) -> Result<()> {
-        self.send(Vec::new(), Vec::new(), WorkerState::Left).await.map(drop)
+        self.send(Vec::new(), Vec::new(), WorkerState::Left, false).await.map(drop)
     }
 
-    async fn send(&self, checks: Vec<Check>, writes: Vec<ValueWrite>, state: WorkerState) -> Result<u64> {
+    async fn send(
+        &self,
+        checks: Vec<Check>,
+        writes: Vec<ValueWrite>,
+        state: WorkerState,
+        may_wait: bool,
+    ) -> Result<u64> {
         self.lease.check_not_lost()?;
         let (done, answer) = oneshot::channel();
         let ended = |_| Error::new(ErrorKind::Unavailable, "the catalog is closed");
-        self.sender.send(Request { checks, writes, state, done }).await.map_err(|_| ended(()))?;
+        self.sender.send(Request { checks, writes, state, may_wait, done }).await.map_err(|_| ended(()))?;
         answer.await.map_err(|_| Error::new(ErrorKind::Unknown, "the catalog was closed meanwhile"))?
     }
 }
@@ -237,10 +263,37 @@ impl Committer {
                     () = self.clock.sleep(self.lease.renewal()) => None,
                 },
             };
-            let batch;
-            (batch, next) = fill(first, &mut requests);
-            self.commit(batch).await;
+            let mut batch = Batch::default();
+            next = first.and_then(|first| batch.add(first));
+            next = next.or_else(|| batch.fill(&mut requests));
+            if next.is_none() {
+                next = self.wait_for_others(&mut batch, &mut requests).await;
+            }
+            if !batch.may_wait() {
+                self.expected_until = self.clock.monotonic() + EXPECTED;
+            }
+            self.commit(batch.requests).await;
         }
+    }
+
+    /// Waits a moment for writes that a client waits for, while there are none in the batch. Returns a request that
+    /// does not fit.
+    async fn wait_for_others(&self, batch: &mut Batch, requests: &mut mpsc::Receiver<Request>) -> Option<Request> {
+        let begun = self.clock.monotonic();
+        let until = self.expected_until.min(begun + SHARE_MAX);
+        let mut next = None;
+        while batch.may_wait() && next.is_none() {
+            let left = until.saturating_sub(self.clock.monotonic());
+            if left.is_zero() {
+                break;
+            }
+            tokio::select! {
+                biased;
+                request = requests.recv() => next = batch.add(request?).or_else(|| batch.fill(requests)),
+                () = self.clock.sleep(left) => {}
+            }
+        }
+        next
     }
 
     /// One transaction; without requests it renews the lease.
@@ -335,45 +388,55 @@ impl Committer {
     }
 }
 
-/// What is sent in one transaction, and a request that waits for the next one. One with checks fails alone, and nothing
-/// follows the last.
-fn fill(first: Option<Request>, requests: &mut mpsc::Receiver<Request>) -> (Vec<Request>, Option<Request>) {
-    let Some(first) = first else { return (Vec::new(), None) };
-    let is_alone = |request: &Request| !request.checks.is_empty() || request.state != WorkerState::Live;
-    let mut size = Size::of(&first.writes);
-    let mut batch = vec![first];
-    while !is_alone(&batch[0])
-        && let Ok(request) = requests.try_recv()
-    {
-        if is_alone(&request) || !size.takes(&request.writes) {
-            return (batch, Some(request));
-        }
-        size.add(&request.writes);
-        batch.push(request);
-    }
-    (batch, None)
-}
-
-/// What a transaction holds.
-struct Size {
+/// What is sent in one transaction.
+#[derive(Default)]
+struct Batch {
+    requests: Vec<Request>,
     writes: usize,
     bytes: usize,
 }
 
-impl Size {
-    fn of(writes: &[ValueWrite]) -> Self {
-        let bytes = |write: &ValueWrite| write.key.len() + write.value.as_ref().map_or(0, Bytes::len);
-        Self { writes: writes.len(), bytes: writes.iter().map(bytes).sum() }
+impl Batch {
+    /// Returns a request that must wait for the next transaction.
+    #[must_use]
+    fn add(&mut self, request: Request) -> Option<Request> {
+        let writes = request.writes.len();
+        let bytes = request.writes.iter().map(|write| write.key.len() + write.value.as_ref().map_or(0, Bytes::len));
+        let bytes: usize = bytes.sum();
+        let fits = self.writes + writes < WRITES_MAX && self.bytes + bytes <= BYTES_MAX;
+        if let Some(last) = self.requests.last()
+            && (!fits || last.is_alone() || request.is_alone())
+        {
+            return Some(request);
+        }
+        (self.writes, self.bytes) = (self.writes + writes, self.bytes + bytes);
+        self.requests.push(request);
+        None
     }
 
-    fn add(&mut self, writes: &[ValueWrite]) {
-        let more = Self::of(writes);
-        (self.writes, self.bytes) = (self.writes + more.writes, self.bytes + more.bytes);
+    /// Adds what waits already. Returns a request that must wait for the next transaction.
+    #[must_use]
+    fn fill(&mut self, requests: &mut mpsc::Receiver<Request>) -> Option<Request> {
+        while self.requests.last().is_some_and(|last| !last.is_alone())
+            && let Ok(request) = requests.try_recv()
+        {
+            if let Some(next) = self.add(request) {
+                return Some(next);
+            }
+        }
+        None
     }
 
-    fn takes(&self, writes: &[ValueWrite]) -> bool {
-        let more = Self::of(writes);
-        self.writes + more.writes < WRITES_MAX && self.bytes + more.bytes <= BYTES_MAX
+    /// Whether no client waits for any of it.
+    fn may_wait(&self) -> bool {
+        !self.requests.is_empty() && self.requests.iter().all(|request| request.may_wait)
+    }
+}
+
+impl Request {
+    /// One with checks fails alone, and nothing follows the last.
+    fn is_alone(&self) -> bool {
+        !self.checks.is_empty() || self.state != WorkerState::Live
     }
 }
 

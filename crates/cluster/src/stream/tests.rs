@@ -55,6 +55,46 @@ async fn what_waits_meanwhile_shares_a_transaction() {
     assert_eq!(engine.value("k299").await.as_deref(), Some("v"));
 }
 
+/// The numbers of writes of the transactions since the last call, without the record of the worker.
+fn transactions(ground: &Ground) -> Vec<usize> {
+    std::mem::take(&mut *ground.engine.transactions.lock()).into_iter().map(|writes| writes - 1).collect()
+}
+
+#[tokio::test]
+async fn what_no_client_waits_for_shares_the_next_transaction_while_clients_write() {
+    let (ground, stream) = Ground::begun(&[]).await;
+    let soon = |key: &'static str| {
+        let stream = Arc::clone(&stream);
+        forebay_env::spawn(async move { stream.commit_soon(write(key, "v")).await })
+    };
+    let moment = Duration::from_millis(1);
+    ground.pass(EXPECTED).await;
+    // No client writes.
+    soon("first").join().await.unwrap();
+    assert_eq!(transactions(&ground), [1]);
+    stream.commit(write("client's", "v")).await.unwrap();
+    assert_eq!(transactions(&ground), [1]);
+    let waiting = [soon("second"), soon("third")];
+    ground.pass(moment).await;
+    assert!(transactions(&ground).is_empty());
+    stream.commit(write("client's", "w")).await.unwrap();
+    assert_eq!(transactions(&ground), [3]);
+    for waiting in waiting {
+        waiting.join().await.unwrap();
+    }
+    // The next write of a client takes longer.
+    let waiting = soon("fourth");
+    ground.pass(Duration::ZERO).await;
+    ground.pass(SHARE_MAX - moment).await;
+    assert!(transactions(&ground).is_empty());
+    ground.pass(moment).await;
+    assert_eq!(transactions(&ground), [1]);
+    waiting.join().await.unwrap();
+    ground.pass(EXPECTED).await;
+    soon("fifth").join().await.unwrap();
+    assert_eq!(transactions(&ground), [1]);
+}
+
 #[tokio::test]
 async fn a_transaction_whose_answer_is_lost_is_done_once() {
     for fates in [[Fate::AnswerLost, Fate::AnswerLost], [Fate::Lost, Fate::AnswerLost], [Fate::AnswerLost, Fate::Lost]]
