@@ -29,9 +29,9 @@ const BYTES_MAX: usize = 1 << 20;
 /// Requests that may wait; beyond it, committers wait to get in.
 const QUEUE_MAX: usize = 4096;
 
-/// How long writes that no client waits for wait to share a transaction with others. It is somewhat longer than a put
-/// takes.
-const SHARE_MAX: Duration = Duration::from_millis(5);
+/// How long writes that no client waits for wait to share a transaction with others. They hold the locks of their keys,
+/// so a client that writes one of them waits, too.
+const SHARE_MAX: Duration = Duration::from_millis(2);
 
 /// After the last write that a client waits for, more of them are expected for this long.
 const EXPECTED: Duration = Duration::from_millis(50);
@@ -269,10 +269,11 @@ impl Committer {
             if next.is_none() {
                 next = self.wait_for_others(&mut batch, &mut requests).await;
             }
-            if !batch.may_wait() {
+            let is_of_clients = batch.requests.iter().any(|request| !request.may_wait);
+            self.commit(batch.requests).await;
+            if is_of_clients {
                 self.expected_until = self.clock.monotonic() + EXPECTED;
             }
-            self.commit(batch.requests).await;
         }
     }
 

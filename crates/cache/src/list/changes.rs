@@ -61,11 +61,19 @@ impl Worker {
         Some(all)
     }
 
-    /// The present marks of the other workers that answer. They then keep changes for `ttl`.
-    pub(super) async fn marks_of_others(&self, bucket: &BucketName, ttl: Duration) -> BTreeMap<String, ChangeMark> {
+    /// Tells the other workers that the under store is about to be asked for a page, which is then kept for `ttl`.
+    /// Returns the present marks of those that answer. They keep changes for as long, and drop what they know of absent
+    /// keys below the prefix.
+    pub(super) async fn begin_page(
+        &self,
+        bucket: &BucketName,
+        prefix: &str,
+        ttl: Duration,
+    ) -> BTreeMap<String, ChangeMark> {
         let Some(others) = &self.others else { return BTreeMap::new() };
         let nothing = Bytes::new();
         let wanted = wanted(bucket, &(&nothing..&nothing), None, ttl);
+        let wanted = ChangesWanted { listed: Some(prefix.to_owned()), ..wanted };
         let ask = async |worker: String| others.changes(&worker, &wanted).await.map(|answer| (worker, answer.mark));
         join_all(others.workers().into_iter().map(ask)).await.into_iter().flatten().collect()
     }
@@ -73,7 +81,10 @@ impl Worker {
     /// See [`crate::Cache::home_changes`].
     pub(crate) fn home_changes(&self, wanted: &ChangesWanted) -> Result<HomeChanges> {
         let losses = self.losses();
-        let ChangesWanted { bucket, from, to, since, keep_ms } = wanted;
+        let ChangesWanted { bucket, from, to, since, keep_ms, listed } = wanted;
+        if let Some(prefix) = listed {
+            self.drop_absences_below(bucket, prefix);
+        }
         // Before the mark is read, so that no change after it is forgotten.
         self.home.positions.keep_changes(self.env.clock.monotonic() + Duration::from_millis(*keep_ms));
         let slots = self.slots_known()?;
@@ -129,5 +140,6 @@ fn wanted(bucket: &BucketName, range: &Range<&Bytes>, since: Option<ChangeMark>,
         to: range.end.to_vec(),
         since,
         keep_ms: keep.as_millis() as u64,
+        listed: None,
     }
 }

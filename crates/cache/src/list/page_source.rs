@@ -24,7 +24,7 @@ pub(crate) struct Found {
 
 impl Worker {
     /// How long the under store's answers are used again.
-    pub(crate) fn list_ttl(&self, bucket: &BucketName, prefix: &str) -> Duration {
+    fn list_ttl(&self, bucket: &BucketName, prefix: &str) -> Duration {
         // After a start that has lost what was sent before it, requests may change any key.
         if self.home.settle.may_change_any() {
             return Duration::ZERO;
@@ -57,7 +57,9 @@ impl Worker {
             }
             flight = mine;
         }
-        let marks = if ttl.is_zero() { BTreeMap::new() } else { self.marks_of_others(bucket, ttl).await };
+        // What it shows must be found then.
+        self.drop_absences_below(bucket, &request.prefix);
+        let marks = if ttl.is_zero() { BTreeMap::new() } else { self.begin_page(bucket, &request.prefix, ttl).await };
         let now = self.env.clock.monotonic();
         // Before the number of the last change is taken, so that none is forgotten in between.
         self.home.positions.keep_changes(now + ttl);
@@ -120,6 +122,11 @@ impl Worker {
         self.home.pages.drop_in(scope);
         self.home.absences.drop_in(scope);
         self.show_kept_pages();
+    }
+
+    /// The under store is about to be asked for a listing.
+    pub(super) fn drop_absences_below(&self, bucket: &BucketName, prefix: &str) {
+        self.home.absences.drop_in(&Scope { bucket: Some(bucket.clone()), prefix: prefix.to_owned() });
     }
 
     /// The bucket is deleted or created: what was listed is another one's.

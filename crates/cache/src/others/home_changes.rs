@@ -17,6 +17,8 @@ pub struct ChangesWanted {
     pub(crate) since: Option<ChangeMark>,
     /// For how long the asker may use what it lists after this, in milliseconds. Changes are kept for as long.
     pub(crate) keep_ms: u64,
+    /// The prefix of the listing that the asker is about to ask the under store for.
+    pub(crate) listed: Option<String>,
 }
 
 /// What one worker has changed of its keys.

@@ -1,11 +1,15 @@
 //! Keys that the under store was asked for and does not have, kept as long as pages of listings.
 //!
-//! Only the under store's own answer about a key counts. A kept page that does not show a key is weaker: some servers
-//! list an object later than they return it. But a page that shows the key, and is newer, ends the absence.
+//! Only the under store's own answer about a key counts. A page of a listing that does not show a key is weaker: some
+//! servers list an object later than they return it. But a listing may show what was absent before, so absences below
+//! its prefix are dropped when the under store is asked for it.
 
 use std::time::Duration;
 
+use std::hash::BuildHasher;
+
 use forebay_env::HashState;
+use forebay_env::sync::atomic::{AtomicU64, Ordering};
 use forebay_types::ObjectPath;
 use quick_cache::sync::{Cache, DefaultLifecycle};
 use quick_cache::{OptionsBuilder, Weighter};
@@ -18,12 +22,25 @@ const BYTES_MAX: u64 = 8 << 20;
 /// Bytes that an absence takes beside the key.
 const ENTRY_BYTES: u64 = 128;
 
-/// When the under store was asked for a key that it does not have.
+/// Counters of answers that show a key. Two keys with one counter only cost an unnecessary question.
+const SEEN_COUNTERS: usize = 4096;
+
+/// What held when the under store was asked for a key that it does not have.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Absence {
-    /// The key's [`WriteFence`](crate::locks::WriteFence) at that time.
+    /// The key's [`WriteFence`](crate::locks::WriteFence).
     pub(super) fence: u64,
     pub(super) asked: Duration,
+    before: Before,
+}
+
+/// What is compared with the same at a later time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Before {
+    /// How often the under store has shown the key, or one with the same counter.
+    seen: u64,
+    /// How often absences were dropped.
+    drops: u64,
 }
 
 #[derive(Clone)]
@@ -37,6 +54,9 @@ impl Weighter<ObjectPath, Absence> for ByBytes {
 
 pub(crate) struct Absences {
     kept: Cache<ObjectPath, Absence, ByBytes, HashState>,
+    hasher: HashState,
+    seen: Vec<AtomicU64>,
+    drops: AtomicU64,
 }
 
 impl Absences {
@@ -46,23 +66,54 @@ impl Absences {
             .weight_capacity(BYTES_MAX)
             .build()
             .expect("both capacities are given");
-        Self { kept: Cache::with_options(options, ByBytes, hasher, DefaultLifecycle::default()) }
+        Self {
+            kept: Cache::with_options(options, ByBytes, hasher.clone(), DefaultLifecycle::default()),
+            hasher,
+            seen: (0..SEEN_COUNTERS).map(|_| AtomicU64::new(0)).collect(),
+            drops: AtomicU64::new(0),
+        }
     }
 
-    pub(super) fn get(&self, path: &ObjectPath) -> Option<Absence> {
+    fn seen_of(&self, path: &ObjectPath) -> &AtomicU64 {
+        &self.seen[self.hasher.hash_one(path) as usize % SEEN_COUNTERS]
+    }
+
+    fn before(&self, path: &ObjectPath) -> Before {
+        let seen = self.seen_of(path).load(Ordering::SeqCst);
+        Before { seen, drops: self.drops.load(Ordering::SeqCst) }
+    }
+
+    /// What to keep if the under store does not have the key. To be called before it is asked.
+    pub(super) fn question(&self, path: &ObjectPath, fence: u64, asked: Duration) -> Absence {
+        Absence { fence, asked, before: self.before(path) }
+    }
+
+    /// The under store does not have the key. The answer may come late: after a newer one, or after a drop.
+    pub(super) fn keep(&self, path: &ObjectPath, absence: Absence) {
+        self.kept.insert(path.clone(), absence);
+        if self.before(path) != absence.before {
+            self.kept.remove(path);
+        }
+    }
+
+    /// The under store has the key.
+    pub(crate) fn end(&self, path: &ObjectPath) {
+        self.seen_of(path).fetch_add(1, Ordering::SeqCst);
+        if !self.kept.is_empty() {
+            self.kept.remove(path);
+        }
+    }
+
+    pub(super) fn find(&self, path: &ObjectPath) -> Option<Absence> {
         self.kept.get(path)
     }
 
-    pub(super) fn insert(&self, path: ObjectPath, absence: Absence) {
-        self.kept.insert(path, absence);
-    }
-
-    pub(super) fn remove(&self, path: &ObjectPath) {
-        self.kept.remove(path);
-    }
-
     pub(crate) fn drop_in(&self, scope: &Scope) {
-        self.kept.retain(|path, _| !scope.contains(path));
+        // First: see `keep`.
+        self.drops.fetch_add(1, Ordering::SeqCst);
+        if !self.kept.is_empty() {
+            self.kept.retain(|path, _| !scope.contains(path));
+        }
     }
 }
 
@@ -82,7 +133,9 @@ mod tests {
     }
 
     fn keep(absences: &Absences, numbers: std::ops::Range<usize>) {
-        numbers.for_each(|number| absences.insert(path(number), Absence { fence: 1, asked: Duration::ZERO }));
+        for path in numbers.map(path) {
+            absences.keep(&path, absences.question(&path, 1, Duration::ZERO));
+        }
     }
 
     #[test]
@@ -90,7 +143,23 @@ mod tests {
         let absences = absences();
         keep(&absences, 0..4);
         absences.drop_in(&Scope::parse("/bucket/1/").expect("a path"));
-        assert_eq!([0, 1, 2, 3].map(|number| absences.get(&path(number)).is_some()), [true, false, true, false]);
+        assert_eq!([0, 1, 2, 3].map(|number| absences.find(&path(number)).is_some()), [true, false, true, false]);
+    }
+
+    #[test]
+    fn an_answer_that_comes_after_a_newer_one_or_after_a_drop_is_not_kept() {
+        let absences = absences();
+        let question = || absences.question(&path(1), 1, Duration::ZERO);
+        let late = [question(), question()];
+        absences.end(&path(1));
+        absences.keep(&path(1), late[0]);
+        assert!(absences.find(&path(1)).is_none());
+        let question = question();
+        absences.drop_in(&Scope::parse("/bucket/").expect("a path"));
+        absences.keep(&path(1), question);
+        assert!(absences.find(&path(1)).is_none());
+        keep(&absences, 1..2);
+        assert!(absences.find(&path(1)).is_some());
     }
 
     #[test]

@@ -146,7 +146,7 @@ impl Worker {
         let read = async move {
             let (path, etag) = &*version;
             let policy = self.policies.resolve(path);
-            let found = match self.lookup(path, &policy, Wanted::description(false)).await {
+            let found = match self.lookup(path, &policy, Wanted::description(true)).await {
                 Ok(found) if found.info.etag == *etag => found,
                 Err(error) if error.kind != ErrorKind::NotFound => return Err(error),
                 Ok(_) | Err(_) => return Err(gone.into()),

@@ -1,7 +1,5 @@
 //! Determines what the under store has: from the copy while that is fresh, otherwise by asking.
 
-use std::time::Duration;
-
 use forebay_store::Object;
 use forebay_types::{ETag, ObjectPath, PathPolicy, WriteMode};
 use forebay_ufs::{ErrorKind as UfsKind, RemoteBody};
@@ -19,10 +17,10 @@ use crate::{Mount, Result};
 #[derive(Clone, Copy)]
 struct Question {
     fence: u64,
+    absence: Absence,
     /// No earlier request for the key may still land. It could make the answer stale at any time without anybody
     /// noticing.
     is_settled: bool,
-    asked: Duration,
 }
 
 impl Worker {
@@ -69,14 +67,13 @@ impl Worker {
 
     /// Whether the under store is known not to have a key, of which there is no copy and no record in the catalog.
     pub(super) fn is_known_absent(&self, path: &ObjectPath, policy: &PathPolicy) -> bool {
-        let Some(Absence { fence, asked }) = self.home.absences.get(path) else { return false };
-        let ttl = policy.metadata_ttl.0.min(self.list_ttl(&path.bucket, path.key.as_str()));
+        let Some(Absence { fence, asked, .. }) = self.home.absences.find(path) else { return false };
+        let ttl = policy.metadata_ttl.0.min(policy.list_ttl.0);
         let is_fresh = keeps_reads(policy) && self.env.clock.monotonic().saturating_sub(asked) < ttl;
         // The locks first: a request that ends in between has advanced the fence.
         let may_change = !self.home.locks.has(path) || self.home.upload_locks.is_held(path);
         let is_changed = may_change || self.home.fence.read(path) != fence;
-        let is_listed = || self.listed_by_now(path, ttl).is_some_and(|(_, begun)| begun >= asked);
-        is_fresh && !is_changed && !is_listed()
+        is_fresh && !is_changed && !self.home.settle.may_change_any()
     }
 
     /// Asks the under store what it has.
@@ -165,22 +162,17 @@ impl Worker {
 
     /// Called before the under store is asked for an object.
     fn question(&self, path: &ObjectPath) -> Question {
-        Question {
-            fence: self.home.fence.read(path),
-            is_settled: self.home.locks.has(path) && self.home.settle.wait(path).is_zero(),
-            asked: self.env.clock.monotonic(),
-        }
+        let fence = self.home.fence.read(path);
+        let absence = self.home.absences.question(path, fence, self.env.clock.monotonic());
+        Question { fence, absence, is_settled: self.home.locks.has(path) && self.home.settle.wait(path).is_zero() }
     }
 
     /// The under store has answered a question for an object.
     fn note_answer(&self, path: &ObjectPath, question: Question, error: Option<&forebay_ufs::Error>) {
         self.note_told(path, error);
         match error.map(|error| error.kind) {
-            None => self.home.absences.remove(path),
-            Some(UfsKind::NotFound) if question.is_settled => {
-                let Question { fence, asked, .. } = question;
-                self.home.absences.insert(path.clone(), Absence { fence, asked });
-            }
+            None => self.home.absences.end(path),
+            Some(UfsKind::NotFound) if question.is_settled => self.home.absences.keep(path, question.absence),
             Some(_) => {}
         }
     }

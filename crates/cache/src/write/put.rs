@@ -394,6 +394,7 @@ impl Worker {
             Located::Deleted => conditions.check_write(None, None).map(|()| Condition::Always),
             Located::Elsewhere { .. } => match mount.foreground.head(&path.key).await {
                 Ok(remote) => {
+                    self.home.absences.end(path);
                     conditions.check_write(Some(&remote.info), Some(&remote.remote_etag))?;
                     Ok(Condition::Matches(remote.remote_etag))
                 }

@@ -12,7 +12,7 @@ use crate::faults::SETTLED;
 use crate::list_ttl::listed;
 use crate::read_leases::{no_slots, pair_of, put};
 use crate::support::gate::Way;
-use crate::support::{Bench, Setup, collect, get_request, jobs, path, until};
+use crate::support::{Bench, Setup, collect, get_request, if_absent, jobs, path, until};
 
 const TTL: Duration = Duration::from_secs(10);
 
@@ -145,21 +145,48 @@ async fn a_write_without_an_answer_is_looked_for_until_it_is_settled() {
 }
 
 #[tokio::test]
-async fn a_listing_that_shows_it_is_believed_if_it_is_newer() {
+async fn what_a_listing_shows_is_found() {
     let bench = setup(WriteMode::WriteThrough).open().await;
-    listed(&bench, "").await;
-    bench.clock.advance(Duration::from_secs(1));
-    for key in ["a", "b"] {
+    for key in ["a/1", "a/2", "b/1"] {
         check(&bench, key, None, 1).await;
         bench.under.put_outside(key, "out".into());
     }
-    check(&bench, "a", None, 0).await;
-    bench.clock.advance(TTL - Duration::from_secs(1));
-    assert_eq!(listed(&bench, "").await.0, ["a", "b"]);
-    check(&bench, "a", Some("out"), 1).await;
-    // An older one does not show what others have deleted since.
-    bench.under.delete_outside("b");
-    check(&bench, "b", None, 1).await;
+    assert_eq!(listed(&bench, "a/").await, (vec!["a/1".to_owned(), "a/2".to_owned()], 1));
+    check(&bench, "a/1", Some("out"), 1).await;
+    check(&bench, "b/1", None, 0).await;
+    // A kept page tells nothing of what others have deleted since.
+    bench.under.delete_outside("a/2");
+    check(&bench, "a/2", None, 1).await;
+    check(&bench, "a/2", None, 0).await;
+}
+
+#[tokio::test]
+async fn what_a_listing_of_another_worker_shows_is_found() {
+    let under = MemoryUnderStore::default();
+    let with = || Setup { under: Some(under.clone()), ..setup(WriteMode::WriteThrough) };
+    let pair = pair_of(with(), with()).await;
+    check(&pair.here, "a/1", None, 1).await;
+    under.put_outside("a/1", "out".into());
+    assert_eq!(listed(&pair.there, "a/").await, (vec!["a/1".to_owned()], 1));
+    check(&pair.here, "a/1", Some("out"), 1).await;
+}
+
+/// Whoever is told that an object exists can read it.
+#[tokio::test]
+async fn what_another_request_has_found_is_found() {
+    let bench = setup(WriteMode::WriteThrough).open().await;
+    for key in ["written", "tagged", "inspected"] {
+        check(&bench, key, None, 1).await;
+        bench.under.put_outside(key, "out".into());
+        check(&bench, key, None, 0).await;
+    }
+    let refused = bench.put_if("written", "here", if_absent()).await;
+    assert_eq!(refused.unwrap_err().kind, ErrorKind::PreconditionFailed);
+    bench.cache.tags(&path("tagged")).await.unwrap();
+    bench.cache.object_detail(&path("inspected")).await.unwrap();
+    for key in ["written", "tagged", "inspected"] {
+        check(&bench, key, Some("out"), 1).await;
+    }
 }
 
 /// Another home has written what it liked meanwhile.

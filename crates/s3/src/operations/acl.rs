@@ -113,7 +113,7 @@ impl Operations {
     ) -> S3Result<()> {
         let (user, failure) = (caller(request)?, Failure::of(request, operation));
         let path = convert::path(bucket, key)?;
-        let get = GetObject::whole(path.clone());
+        let get = GetObject { no_cache: convert::no_cache(&request.headers), ..GetObject::whole(path.clone()) };
         self.cache.head(get).await.map_err(|error| hide(error, &user, &path, &failure))?;
         Ok(())
     }

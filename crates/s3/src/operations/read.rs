@@ -175,7 +175,7 @@ impl Operations {
             return Err(wrong_argument("x-amz-object-attributes", unknown, "Invalid attribute name specified."));
         }
         let path = convert::path(&input.bucket, &input.key)?;
-        let get = GetObject::whole(path.clone());
+        let get = GetObject { no_cache: convert::no_cache(&request.headers), ..GetObject::whole(path.clone()) };
         let user = caller(&request)?;
         let failure = Failure::of(&request, "GetObjectAttributes");
         let head = self.cache.head(get).await.map_err(|error| hide(error, &user, &path, &failure))?;
