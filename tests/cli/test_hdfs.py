@@ -3,7 +3,7 @@
 import pytest
 from harness.command_line import CommandLine
 from harness.clients import boto, refused
-from harness.hdfs import Hdfs, is_installed
+from harness.hdfs import is_installed, running
 from harness.servers import Forebay, eventually
 
 pytestmark = pytest.mark.skipif(not is_installed(), reason="HDFS is not installed: scripts/setup hdfs, which needs a JDK and Maven")
@@ -11,12 +11,8 @@ pytestmark = pytest.mark.skipif(not is_installed(), reason="HDFS is not installe
 
 @pytest.fixture(scope="module")
 def hdfs(tmp_path_factory):
-    started = Hdfs(tmp_path_factory.mktemp("hdfs"))
-    try:
-        started.start().make("/lake")
+    with running(tmp_path_factory.mktemp("hdfs")) as started:
         yield started
-    finally:
-        started.stop()
 
 
 @pytest.fixture

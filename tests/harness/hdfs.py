@@ -21,9 +21,9 @@ def is_installed():
 
 
 class Hdfs:
-    """HDFS on this machine, in one directory."""
+    """HDFS on this machine, in one directory. `properties` are those of hdfs-site.xml that differ from what is here."""
 
-    def __init__(self, directory):
+    def __init__(self, directory, properties=None):
         self.directory = pathlib.Path(directory)
         self.port = free_port()
         self.servers = []
@@ -44,7 +44,8 @@ class Hdfs:
                 "dfs.datanode.hostname": "127.0.0.1",
                 "dfs.namenode.datanode.registration.ip-hostname-check": "false",
                 "dfs.permissions.superusergroup": USER,
-            },
+            }
+            | (properties or {}),
         )
 
     def _write(self, name, properties):
@@ -59,9 +60,9 @@ class Hdfs:
     def _environment(self):
         return os.environ | {"HADOOP_USER_NAME": USER}
 
-    def _run(self, class_name, *arguments):
+    def _run(self, class_name, *arguments, seconds=120):
         command = self._command(class_name, *arguments)
-        return subprocess.run(command, env=self._environment(), capture_output=True, timeout=120)
+        return subprocess.run(command, env=self._environment(), capture_output=True, timeout=seconds)
 
     def start(self):
         formatted = self._run(SERVERS["namenode"], "-format", "-force", "-nonInteractive")
@@ -77,12 +78,16 @@ class Hdfs:
             server.kill()
             server.wait()
 
+    @property
+    def datanode(self):
+        return self.servers[list(SERVERS).index("datanode")]
+
     def url(self, path, user=USER):
         return f"hdfs://127.0.0.1:{self.port}{path}?user={user}"
 
-    def shell(self, *arguments):
+    def shell(self, *arguments, seconds=120):
         """What `hdfs dfs` prints."""
-        done = self._run("org.apache.hadoop.fs.FsShell", *arguments)
+        done = self._run("org.apache.hadoop.fs.FsShell", *arguments, seconds=seconds)
         assert done.returncode == 0, done.stderr.decode()[-4000:]
         return done.stdout
 
@@ -95,3 +100,14 @@ class Hdfs:
                 return True
 
         eventually("HDFS started", made, 60)
+
+
+@contextlib.contextmanager
+def running(directory):
+    """HDFS with a directory /lake."""
+    started = Hdfs(directory)
+    try:
+        started.start().make("/lake")
+        yield started
+    finally:
+        started.stop()
