@@ -26,7 +26,7 @@ dist:
 # Measures a release build beside other S3 servers and what the machine can do, and writes docs/performance.md: an hour or two, on a
 # machine that does nothing else. BENCH="small-puts --print" measures one part and leaves the document alone.
 bench:
-	@scripts/setup compiler python server etcd peers $(if $(BENCH),$(filter trino,$(BENCH)),trino)
+	@scripts/setup compiler python server etcd peers $(if $(BENCH),$(filter trino tenants,$(BENCH)),trino tenants)
 	@cargo build --release --locked -p forebay -p forebay-bench
 	@.tools/venv/bin/python benchmarks/run.py $(BENCH)
 

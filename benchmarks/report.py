@@ -26,6 +26,12 @@ UNITS = {
     "gets": ("GETs", "{:,.0f}"),
     "heads": ("HEADs", "{:,.0f}"),
     "lists": ("LISTs", "{:,.0f}"),
+    "runs": ("runs", "{:,.0f}"),
+    "median": ("median s", "{:.1f}"),
+    "shortest": ("shortest s", "{:.1f}"),
+    "longest": ("longest s", "{:.1f}"),
+    "hdfs": ("MB from HDFS", None),
+    "disk": ("MB from disk", None),
     "dollars": ("US$ of requests per million queries", "{:,.2f}"),
 }
 

@@ -10,6 +10,7 @@ import hostile
 import under_load
 import load
 import peers
+import tenants
 import trino
 from harness.clients import boto
 from load import cpu_seconds, figures, interleaved, medians, resident_bytes
@@ -490,4 +491,5 @@ ALL = {
     "cluster": cluster.scaling,
     "engine": cluster.engine,
     "trino": trino.trino,
+    "tenants": tenants.tenants,
 }
