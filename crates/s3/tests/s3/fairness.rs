@@ -82,14 +82,14 @@ async fn what_a_request_asks_of_the_under_store_is_asked_for_whom_it_is() {
             assert!(!asked.is_empty(), "{operation}");
             assert!(asked.iter().all(|requester| *requester == Requester::named(access_key)), "{operation}: {asked:?}");
         };
-        // One of its own: a page that another one has asked for is kept.
-        let prefix = format!("shared/{access_key}");
-        client.list_objects_v2().bucket(BUCKET).prefix(prefix).send().await.expect("a listing");
+        // Each of its own: what another one has asked for is kept.
+        let absent = |operation: &str| format!("shared/{access_key}/{operation}");
+        client.list_objects_v2().bucket(BUCKET).prefix(absent("list")).send().await.expect("a listing");
         check("a listing");
         // The first goes the short way.
-        client.get_object().bucket(BUCKET).key("shared/none").send().await.expect_err("absent");
+        client.get_object().bucket(BUCKET).key(absent("get")).send().await.expect_err("absent");
         check("GET");
-        client.head_object().bucket(BUCKET).key("shared/none").send().await.expect_err("absent");
+        client.head_object().bucket(BUCKET).key(absent("head")).send().await.expect_err("absent");
         check("HEAD");
         let body = client
             .get_object()
