@@ -160,6 +160,10 @@ def scaling(setting):
         section.at_least(f"three workers whose homes clients know: at least {known}x one", direct["rate"] / single["rate"], known, digits=2)
         if in_turn:
             section.at_least(f"three workers in turn: at least {in_turn}x one", dealt["rate"] / single["rate"], in_turn, digits=2)
+        if name == "GET 10 KiB, cold":
+            # Two of three connections in turn are not at the home of a key.
+            forwarded = (dealt["cpu"] - direct["cpu"] / 3) * 3 / 2
+            section.at_most("processor time of a forwarded GET: at most 2.2x that of a direct one", forwarded / direct["cpu"], 2.2, "x")
         sections.append(section)
     return sections
 

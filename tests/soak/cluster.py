@@ -446,7 +446,12 @@ def main(minutes, events):
                 flush=True,
             )
         # Copies are given back within two minutes.
-        eventually("nothing pinned", lambda: all(worker.status()["pinnedBytes"] == 0 for worker in soak.workers), 180)
+        try:
+            eventually("nothing pinned", lambda: all(worker.status()["pinnedBytes"] == 0 for worker in soak.workers), 180)
+        except AssertionError:
+            for worker in soak.workers:
+                print(worker.name, worker.status(), {name: value for name, value in worker.metrics().items() if value and "pinned" in name})
+            raise
         for worker in soak.workers:
             assert worker.stop() == 0
         problems = [line for worker in soak.workers for line in worker.log.read_text().splitlines() if "panicked" in line]

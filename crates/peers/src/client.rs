@@ -14,7 +14,8 @@ use hyper_util::rt::{TokioExecutor, TokioTimer};
 
 use crate::connect::Connector;
 use crate::error::chain;
-use crate::identity::Identity;
+use crate::frames::Pool;
+use crate::identity::{Identity, Protocol};
 use crate::message::{FROM, PeerBody, TO, value};
 use crate::{Error, Result};
 
@@ -47,6 +48,7 @@ pub trait Members: Send + Sync + 'static {
 #[derive(Clone)]
 pub struct Peers {
     client: Client<Connector, PeerBody>,
+    pub(crate) pool: Arc<Pool>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) members: Arc<dyn Members>,
     own: Arc<str>,
@@ -55,13 +57,14 @@ pub struct Peers {
 impl Peers {
     /// `own` is the name of this worker.
     pub fn new(env: &Env, identity: &Identity, own: &str, members: Arc<dyn Members>) -> Self {
-        let connector = Connector { tls: identity.connector.clone(), clock: Arc::clone(&env.clock) };
+        let connector = |protocol| Connector::new(identity, protocol, &env.clock);
         let client = Client::builder(TokioExecutor::new())
             .pool_timer(TokioTimer::new())
             .pool_idle_timeout(IDLE_MAX)
             .set_host(false)
-            .build(connector);
-        Self { client, clock: Arc::clone(&env.clock), members, own: own.into() }
+            .build(connector(Protocol::Http));
+        let pool = Arc::new(Pool::new(connector(Protocol::Frames)));
+        Self { client, pool, clock: Arc::clone(&env.clock), members, own: own.into() }
     }
 
     /// Sends a message, whose path and query are those of the request. The answer may be that the other worker is not
@@ -70,13 +73,18 @@ impl Peers {
     /// # Errors
     /// See [`Error`].
     pub(crate) async fn send(&self, worker: &str, request: Request<PeerBody>) -> Result<Response<Incoming>> {
-        match self.members.address(worker) {
-            Some(address) => self.send_to(worker, &address, request).await,
-            None => {
-                let problem = "no such worker is known".to_owned();
-                Err(Error::Unreachable { worker: worker.to_owned(), problem })
-            }
-        }
+        let address = self.address(worker)?;
+        self.send_to(worker, &address, request).await
+    }
+
+    /// # Errors
+    /// `Unreachable` when no such worker is known.
+    pub(crate) fn address(&self, worker: &str) -> Result<String> {
+        let unknown = || {
+            let problem = "no such worker is known".to_owned();
+            Error::Unreachable { worker: worker.to_owned(), problem }
+        };
+        self.members.address(worker).ok_or_else(unknown)
     }
 
     /// Sends a message to a worker at this address, which may not be known here yet.

@@ -20,7 +20,7 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 use tower_service::Service;
 
-use crate::identity;
+use crate::identity::{Identity, Protocol};
 
 /// For TCP and TLS together. A worker in the same network needs a millisecond.
 const CONNECT_MAX: Duration = Duration::from_secs(3);
@@ -33,16 +33,21 @@ const NAME: &str = "forebay-peer";
 
 #[derive(Clone)]
 pub(crate) struct Connector {
-    pub(crate) tls: TlsConnector,
-    pub(crate) clock: Arc<dyn Clock>,
+    tls: TlsConnector,
+    protocol: Protocol,
+    clock: Arc<dyn Clock>,
 }
 
 impl Connector {
-    async fn connect(self, uri: Uri) -> io::Result<TokioIo<Link>> {
-        let host = uri.host().unwrap_or_default().trim_start_matches('[').trim_end_matches(']').to_owned();
-        let port = uri.port_u16().unwrap_or_default();
+    pub(crate) fn new(identity: &Identity, protocol: Protocol, clock: &Arc<dyn Clock>) -> Self {
+        Self { tls: identity.connector(protocol), protocol, clock: Arc::clone(clock) }
+    }
+
+    /// # Errors
+    /// When the other end does not take the connection, or is no worker of this cluster.
+    pub(crate) async fn connect(&self, address: &str) -> io::Result<TlsStream<TcpStream>> {
         let connect = async {
-            let stream = TcpStream::connect((host.as_str(), port)).await?;
+            let stream = TcpStream::connect(address).await?;
             set_up(&stream)?;
             let name = ServerName::try_from(NAME).expect("this is a name");
             self.tls.connect(name, stream).await
@@ -54,10 +59,10 @@ impl Connector {
                 return Err(io::Error::new(io::ErrorKind::TimedOut, "it does not take the connection"));
             }
         };
-        if !identity::is_peer(stream.get_ref().1.alpn_protocol()) {
+        if Protocol::of(stream.get_ref().1.alpn_protocol()) != Some(self.protocol) {
             return Err(io::Error::other("it speaks another protocol"));
         }
-        Ok(TokioIo::new(Link(stream)))
+        Ok(stream)
     }
 }
 
@@ -80,7 +85,12 @@ impl Service<Uri> for Connector {
     }
 
     fn call(&mut self, uri: Uri) -> Self::Future {
-        self.clone().connect(uri).boxed()
+        let connector = self.clone();
+        async move {
+            let address = uri.authority().map_or("", |authority| authority.as_str());
+            connector.connect(address).await.map(|stream| TokioIo::new(Link(stream)))
+        }
+        .boxed()
     }
 }
 

@@ -9,6 +9,9 @@ pub enum Error {
     /// It was sent, and perhaps done.
     #[error("worker {worker} has not answered: {problem}")]
     NoAnswer { worker: String, problem: String },
+    /// The body of the client's request broke off, so nothing was sent.
+    #[error("the body of the request broke off: {0}")]
+    Body(String),
 }
 
 pub type Result<T> = std::result::Result<T, Error>;

@@ -3,19 +3,22 @@
 //! It is passed on as the client has sent it, so the other worker checks its signature itself.
 
 use std::io;
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use futures::TryStreamExt;
 use http::header::{CONNECTION, CONTENT_LENGTH, TE, TRAILER, TRANSFER_ENCODING, UPGRADE};
-use http::{HeaderMap, HeaderName, Method, Request, Response};
-use http_body::Frame;
+use http::{HeaderMap, HeaderName, Method, Request, Response, StatusCode};
+use http_body::{Body, Frame};
 use http_body_util::{BodyExt, StreamBody};
 
 use crate::client::Peers;
-use crate::message::{FORWARD, KIND, PeerBody, is_refused, strip, text, value};
+use crate::error::chain;
+use crate::frames::{Answer, BODY_BYTES_MAX, whole_body};
+use crate::message::{FETCH, FORWARD, KIND, PeerBody, is_refused, strip, text, value};
 use crate::question::timed;
+use crate::requests::Origin;
 use crate::{Error, Result};
 
 const CLIENT_IP: HeaderName = HeaderName::from_static("forebay-peer-client-ip");
@@ -40,16 +43,6 @@ const OF_CONNECTION: [(HeaderName, HeaderName); 7] = [
 /// Between two pieces of an answer: the home may wait for a slow under store.
 const PIECE_MAX: Duration = Duration::from_secs(120);
 
-/// How a client has reached the cluster.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Origin {
-    pub ip: Option<IpAddr>,
-    /// `http` or `https`
-    pub is_encrypted: bool,
-    /// Version of TLS and cipher suite, as logs name them.
-    pub tls: Option<(String, String)>,
-}
-
 impl Peers {
     /// Passes a client's request on to a worker. The answer has no headers of the connection between the workers, and
     /// its body ends with an error when it comes too slowly.
@@ -59,23 +52,103 @@ impl Peers {
     pub async fn forward(
         &self,
         worker: &str,
+        request: Request<PeerBody>,
+        origin: &Origin,
+    ) -> Result<Response<PeerBody>> {
+        let mut answer = match has_short_body(&request) {
+            true => self.share(worker, request, origin).await?,
+            false => self.stream(worker, request, origin).await?,
+        };
+        let headers = answer.headers_mut();
+        strip(headers);
+        for (name, _) in &OF_CONNECTION {
+            headers.remove(name);
+        }
+        Ok(answer)
+    }
+
+    /// Sends a request with a short body on a shared connection.
+    async fn share(&self, worker: &str, request: Request<PeerBody>, origin: &Origin) -> Result<Response<PeerBody>> {
+        let no_answer = |problem| Error::NoAnswer { worker: worker.to_owned(), problem };
+        let (mut parts, body) = request.into_parts();
+        let body = match body.is_end_stream() {
+            true => Bytes::new(),
+            false => body.collect().await.map_err(|error| Error::Body(chain(&error)))?.to_bytes(),
+        };
+        strip(&mut parts.headers);
+        let address = self.address(worker)?;
+        let is_head = parts.method == Method::HEAD;
+        match self.pool.ask(worker, &address, (&parts, &body), origin).await? {
+            Some(Answer::Whole(answer)) if has_its_length(&answer, is_head) => Ok(answer.map(whole_body)),
+            Some(Answer::Waits(ticket)) => {
+                let fetched = match self.fetch(worker, &ticket).await {
+                    // A worker that stops closes connections that seem to be idle.
+                    Err(Error::NoAnswer { .. }) => self.fetch(worker, &ticket).await,
+                    fetched => fetched,
+                };
+                // What was asked for is done.
+                fetched.map_err(|error| no_answer(chain(&error)))
+            }
+            Some(Answer::Refused) => Err(refused_by(worker)),
+            Some(Answer::Whole(_) | Answer::Broken | Answer::Closing) => {
+                Err(no_answer("its answer broke off".to_owned()))
+            }
+            None => self.stream(worker, Request::from_parts(parts, whole_body(body)), origin).await,
+        }
+    }
+
+    async fn fetch(&self, worker: &str, ticket: &str) -> Result<Response<PeerBody>> {
+        let fetch = Request::get(format!("/{ticket}")).header(KIND, FETCH).body(whole_body(Bytes::new()));
+        self.answer_of(worker, fetch.expect("a ticket is printable")).await
+    }
+
+    /// Sends a request on a connection of its own.
+    async fn stream(
+        &self,
+        worker: &str,
         mut request: Request<PeerBody>,
         origin: &Origin,
     ) -> Result<Response<PeerBody>> {
         pack(&mut request, origin);
-        let mut answer = self.send(worker, request).await?;
+        self.answer_of(worker, request).await
+    }
+
+    async fn answer_of(&self, worker: &str, request: Request<PeerBody>) -> Result<Response<PeerBody>> {
+        let answer = self.send(worker, request).await?;
         if is_refused(&answer) {
-            let problem = "another worker answers at its address".to_owned();
-            return Err(Error::Unreachable { worker: worker.to_owned(), problem });
-        }
-        strip(answer.headers_mut());
-        for (name, _) in &OF_CONNECTION {
-            answer.headers_mut().remove(name);
+            return Err(refused_by(worker));
         }
         let (parts, body) = answer.into_parts();
         let pieces = timed(Arc::clone(&self.clock), worker, body, PIECE_MAX);
         let body = StreamBody::new(pieces.map_err(io::Error::other).map_ok(Frame::data));
         Ok(Response::from_parts(parts, BodyExt::boxed_unsync(body)))
+    }
+}
+
+fn refused_by(worker: &str) -> Error {
+    let problem = "it is stopping, or another worker answers at its address".to_owned();
+    Error::Unreachable { worker: worker.to_owned(), problem }
+}
+
+/// Whether an answer has the body that its head announces. Otherwise a client would take what follows for more of it.
+fn has_its_length(answer: &Response<Bytes>, is_head: bool) -> bool {
+    let has_no_body = is_head || matches!(answer.status(), StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
+    has_no_body || content_length(answer.headers()).is_none_or(|length| length == answer.body().len())
+}
+
+fn content_length(headers: &HeaderMap) -> Option<usize> {
+    headers.get(CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
+}
+
+/// Whether the body of a request is known to fit in a frame.
+fn has_short_body(request: &Request<PeerBody>) -> bool {
+    let headers = request.headers();
+    if headers.contains_key(TRANSFER_ENCODING) {
+        return false;
+    }
+    match headers.contains_key(CONTENT_LENGTH) {
+        true => content_length(headers).is_some_and(|length| length <= BODY_BYTES_MAX),
+        false => request.body().is_end_stream(),
     }
 }
 

@@ -20,8 +20,30 @@ use rustls::{CertificateError, ClientConfig, DigitallySignedStruct, Distinguishe
 use sha2::{Digest, Sha256};
 use tokio_rustls::{TlsAcceptor, TlsConnector};
 
-/// The version of the protocol. Workers with different ones do not talk to each other.
-const PROTOCOL: &[u8] = b"forebay-peer/1";
+/// What a connection carries. Workers with different versions of a protocol do not talk to each other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Protocol {
+    /// Messages in HTTP/1.1.
+    Http,
+    /// Frames: see [`crate::frames`].
+    Frames,
+}
+
+impl Protocol {
+    const ALL: [Self; 2] = [Self::Http, Self::Frames];
+
+    fn name(self) -> &'static [u8] {
+        match self {
+            Self::Http => b"forebay-peer/1",
+            Self::Frames => b"forebay-peer-frames/1",
+        }
+    }
+
+    /// That of a connection. A client that offers none is let through the handshake.
+    pub(crate) fn of(alpn: Option<&[u8]>) -> Option<Self> {
+        Self::ALL.into_iter().find(|protocol| alpn == Some(protocol.name()))
+    }
+}
 
 /// Of the text of a key. A key with fewer could be guessed.
 const KEY_LENGTH_MIN: usize = 32;
@@ -76,7 +98,8 @@ impl ClusterKey {
 #[derive(Clone)]
 pub struct Identity {
     pub(crate) acceptor: TlsAcceptor,
-    pub(crate) connector: TlsConnector,
+    /// One for each protocol.
+    connectors: [TlsConnector; 2],
     fingerprint: String,
     /// For digests that workers compare.
     digest_key: [u8; 32],
@@ -96,8 +119,16 @@ impl Identity {
         let shown = Arc::new(CertifiedKey::new(vec![CertificateDer::from(public.as_ref().to_vec())], signing));
         let verifier = Arc::new(Verifier { public, algorithms: provider.signature_verification_algorithms });
         let acceptor = TlsAcceptor::from(Arc::new(server(&provider, &verifier, &shown)));
-        let connector = TlsConnector::from(Arc::new(client(&provider, &verifier, &shown)));
-        Self { acceptor, connector, fingerprint, digest_key }
+        let connector = |protocol| TlsConnector::from(Arc::new(client(&provider, &verifier, &shown, protocol)));
+        Self { acceptor, connectors: Protocol::ALL.map(connector), fingerprint, digest_key }
+    }
+
+    pub(crate) fn connector(&self, protocol: Protocol) -> TlsConnector {
+        let [http, frames] = &self.connectors;
+        match protocol {
+            Protocol::Http => http.clone(),
+            Protocol::Frames => frames.clone(),
+        }
     }
 
     /// Of a value that has a name, for another worker of the cluster to compare with its own. Nobody else can tell a
@@ -129,27 +160,27 @@ fn server(provider: &Arc<CryptoProvider>, verifier: &Arc<Verifier>, shown: &Arc<
         .expect(TLS)
         .with_client_cert_verifier(Arc::clone(verifier) as _)
         .with_cert_resolver(Arc::new(AlwaysResolvesServerRawPublicKeys::new(Arc::clone(shown))));
-    config.alpn_protocols = vec![PROTOCOL.to_vec()];
+    config.alpn_protocols = Protocol::ALL.map(|protocol| protocol.name().to_vec()).into();
     // Connections are kept, and each new one proves the key again.
     config.send_tls13_tickets = 0;
     config
 }
 
-fn client(provider: &Arc<CryptoProvider>, verifier: &Arc<Verifier>, shown: &Arc<CertifiedKey>) -> ClientConfig {
+fn client(
+    provider: &Arc<CryptoProvider>,
+    verifier: &Arc<Verifier>,
+    shown: &Arc<CertifiedKey>,
+    protocol: Protocol,
+) -> ClientConfig {
     let mut config = ClientConfig::builder_with_provider(Arc::clone(provider))
         .with_protocol_versions(&[&rustls::version::TLS13])
         .expect(TLS)
         .dangerous()
         .with_custom_certificate_verifier(Arc::clone(verifier) as _)
         .with_client_cert_resolver(Arc::new(AlwaysResolvesClientRawPublicKeys::new(Arc::clone(shown))));
-    config.alpn_protocols = vec![PROTOCOL.to_vec()];
+    config.alpn_protocols = vec![protocol.name().to_vec()];
     config.resumption = rustls::client::Resumption::disabled();
     config
-}
-
-/// Whether a connection speaks this version of the protocol. A client that offers none is let through the handshake.
-pub(crate) fn is_peer(alpn: Option<&[u8]>) -> bool {
-    alpn == Some(PROTOCOL)
 }
 
 /// Takes the one public key that all workers of the cluster have.

@@ -6,10 +6,14 @@ use bytes::Bytes;
 use http::header::CONNECTION;
 use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
 use http_body_util::combinators::UnsyncBoxBody;
-use http_body_util::{BodyExt, Empty};
+use http_body_util::{BodyExt, Either, Empty, Full};
+use hyper::body::Incoming;
 
 /// A body that is sent to another worker, or back.
 pub type PeerBody = UnsyncBoxBody<Bytes, io::Error>;
+
+/// The body of a client's request that has come from another worker: piece by piece, or whole.
+pub type RequestBody = Either<Incoming, Full<Bytes>>;
 
 /// What a message is. All its other headers follow from that.
 pub(crate) const KIND: HeaderName = HeaderName::from_static("forebay-peer-message");
@@ -27,6 +31,8 @@ const PREFIX: &str = "forebay-peer-";
 /// Kinds of messages.
 pub(crate) const ASK: &str = "ask";
 pub(crate) const FORWARD: &str = "forward";
+/// The path has the number of an answer that waits: see [`crate::frames`].
+pub(crate) const FETCH: &str = "fetch";
 
 fn empty() -> PeerBody {
     Empty::new().map_err(|never| match never {}).boxed_unsync()

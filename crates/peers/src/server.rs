@@ -4,14 +4,15 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use async_trait::async_trait;
 use forebay_env::{Env, Linger, Lingering, rest};
 use http::header::CONNECTION;
 use http::{Request, Response};
+use http_body_util::Either;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
@@ -21,9 +22,11 @@ use crate::OwnSettings;
 use crate::answer::{self, Answers};
 use crate::connect;
 use crate::error::chain;
-use crate::forward::{self, Origin};
-use crate::identity::{self, Identity};
-use crate::message::{ASK, FORWARD, FROM, KIND, PeerBody, TO, refused, text};
+use crate::forward;
+use crate::frames::server::{Answerer, Unfetched};
+use crate::identity::{Identity, Protocol};
+use crate::message::{ASK, FETCH, FORWARD, FROM, KIND, PeerBody, TO, refused, text};
+use crate::requests::ClientRequests;
 
 /// Connections that have not proved the key yet. Others wait to be accepted.
 const STRANGERS_MAX: usize = 64;
@@ -37,16 +40,6 @@ const IDLE_MAX: Duration = Duration::from_secs(180);
 /// After a failed accept, which may come from a lack of descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// What answers requests of clients.
-#[async_trait]
-pub trait ClientRequests: Send + Sync + 'static {
-    /// Answers a client's request that has come to another worker. It is not passed on again.
-    ///
-    /// # Errors
-    /// The connection ends.
-    async fn answer(&self, request: Request<Incoming>, origin: Origin) -> io::Result<Response<PeerBody>>;
-}
-
 /// Answers the messages of other workers.
 #[derive(Clone)]
 pub struct PeerServer {
@@ -57,6 +50,10 @@ pub struct PeerServer {
     answers: Arc<dyn Answers>,
     requests: Arc<dyn ClientRequests>,
     settings: OwnSettings,
+    /// Connections with frames.
+    frames: TaskTracker,
+    /// Answers to requests that have come in frames.
+    unfetched: Unfetched,
 }
 
 impl PeerServer {
@@ -69,18 +66,31 @@ impl PeerServer {
         requests: Arc<dyn ClientRequests>,
         settings: OwnSettings,
     ) -> Self {
-        Self { env, identity, own: own.into(), answers, requests, settings }
+        let (frames, unfetched) = (TaskTracker::new(), Unfetched::default());
+        Self { env, identity, own: own.into(), answers, requests, settings, frames, unfetched }
     }
 
     /// Answers until `stop` is cancelled, and then to the end of all answers that have begun; `cut` ends those, too.
+    /// While some of these may still have to be fetched, connections are taken.
     pub async fn run(self, listener: TcpListener, stop: CancellationToken, cut: CancellationToken) {
         let (connections, strangers) = (TaskTracker::new(), Arc::new(Semaphore::new(STRANGERS_MAX)));
+        let mut is_over = std::pin::pin!(async {
+            stop.cancelled().await;
+            self.frames.close();
+            self.frames.wait().await;
+            self.unfetched.until_none().await;
+        });
         loop {
             let next = async {
                 let stranger = Arc::clone(&strangers).acquire_owned().await;
                 (stranger, listener.accept().await)
             };
-            let Some((stranger, accepted)) = stop.run_until_cancelled(next).await else { break };
+            let (stranger, accepted) = tokio::select! {
+                biased;
+                () = &mut is_over => break,
+                () = cut.cancelled() => break,
+                next = next => next,
+            };
             match accepted {
                 Ok((stream, _)) => {
                     let (server, stop, cut) = (self.clone(), stop.clone(), cut.clone());
@@ -98,6 +108,7 @@ impl PeerServer {
         drop(listener);
         connections.close();
         connections.wait().await;
+        self.unfetched.clear();
     }
 
     async fn connection<S>(self, stream: TcpStream, stranger: S, stop: &CancellationToken) {
@@ -114,17 +125,43 @@ impl PeerServer {
         };
         drop(stranger);
         let stream = match accepted {
-            Ok(stream) if identity::is_peer(stream.get_ref().1.alpn_protocol()) => stream,
-            Ok(_) => return tracing::warn!(peer, "a worker of another release was refused"),
+            Ok(stream) => stream,
             Err(error) if is_cut(&error) => return tracing::debug!(peer, %error, "a handshake was cut off"),
             Err(error) => {
                 return tracing::warn!(peer, %error, "a connection to the port for other workers was refused: it has another cluster key or name, or is no worker");
             }
         };
+        let ended = match Protocol::of(stream.get_ref().1.alpn_protocol()) {
+            Some(Protocol::Http) => self.messages(stream, linger, stop).await,
+            Some(Protocol::Frames) => {
+                // The other worker may have sent requests that it does not know to be refused.
+                linger.at_the_end(rest::WAIT);
+                let answerer = self.answerer();
+                self.frames.track_future(answerer.serve(stream, stop)).await.map_err(|error| chain(&error))
+            }
+            None => return tracing::warn!(peer, "a worker of another release was refused"),
+        };
+        if let Err(error) = ended {
+            tracing::debug!(peer, error, "connection of another worker ended early");
+        }
+    }
+
+    fn answerer(&self) -> Answerer {
+        let (requests, unfetched) = (Arc::clone(&self.requests), self.unfetched.clone());
+        Answerer { own: Arc::clone(&self.own), requests, unfetched, env: self.env.clone() }
+    }
+
+    async fn messages(
+        self,
+        stream: impl AsyncRead + AsyncWrite + Unpin,
+        linger: Linger,
+        stop: &CancellationToken,
+    ) -> std::result::Result<(), String> {
+        let (is_late, stopping) = (stop.is_cancelled(), stop.clone());
         let service = service_fn(move |request| {
-            let (server, linger) = (self.clone(), linger.clone());
+            let (server, linger, stopping) = (self.clone(), linger.clone(), stopping.clone());
             async move {
-                let answer = server.answer(request).await;
+                let answer = server.answer(request, stopping.is_cancelled()).await;
                 // A request that is refused early: the other worker may still be sending its body.
                 if answer.as_ref().is_ok_and(|answer| answer.headers().contains_key(CONNECTION)) {
                     linger.at_the_end(rest::WAIT);
@@ -135,9 +172,13 @@ impl PeerServer {
         let connection = http1::Builder::new()
             .timer(TokioTimer::new())
             .auto_date_header(false)
-            .header_read_timeout(IDLE_MAX)
+            .keep_alive(!is_late)
+            .header_read_timeout(if is_late { HANDSHAKE_MAX } else { IDLE_MAX })
             .serve_connection(TokioIo::new(stream), service);
         let mut connection = std::pin::pin!(connection);
+        if is_late {
+            return connection.await.map_err(|error| chain(&error));
+        }
         let ended = match stop.run_until_cancelled(connection.as_mut()).await {
             Some(ended) => ended,
             None => {
@@ -145,20 +186,23 @@ impl PeerServer {
                 connection.await
             }
         };
-        if let Err(error) = ended {
-            tracing::debug!(peer, error = chain(&error), "connection of another worker ended early");
-        }
+        ended.map_err(|error| chain(&error))
     }
 
-    async fn answer(&self, mut request: Request<Incoming>) -> io::Result<Response<PeerBody>> {
+    async fn answer(&self, mut request: Request<Incoming>, is_stopping: bool) -> io::Result<Response<PeerBody>> {
         let headers = request.headers();
-        if text(headers, &TO) != Some(&self.own) {
+        let is_fetch = text(headers, &KIND) == Some(FETCH);
+        if text(headers, &TO) != Some(&self.own) || is_stopping && !is_fetch {
             return Ok(refused());
         }
         match text(headers, &KIND) {
             Some(FORWARD) => {
                 let origin = forward::unpack(&mut request);
-                self.requests.answer(request, origin).await
+                self.requests.answer(request.map(Either::Left), origin).await
+            }
+            Some(FETCH) => {
+                let ticket = request.uri().path().trim_start_matches('/');
+                Ok(self.unfetched.take(ticket).unwrap_or_else(refused))
             }
             Some(ASK) => {
                 let from = text(headers, &FROM).unwrap_or_default().to_owned();

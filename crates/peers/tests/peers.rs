@@ -3,7 +3,10 @@
 use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::net::SocketAddr;
+use std::pin::{Pin, pin};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -18,13 +21,14 @@ use forebay_cache::{
 use forebay_env::Env;
 use forebay_env::clock::ManualClock;
 use forebay_peers::{
-    Answers, ClientRequests, ClusterKey, Error, Identity, Members, Origin, PeerBody, PeerServer, Peers, WorkerSettings,
+    Answers, ClientRequests, ClusterKey, Error, Identity, Members, Origin, PeerBody, PeerServer, Peers, RequestBody,
+    WorkerSettings,
 };
 use forebay_types::{BucketName, ByteRange, Checksums, ETag, Generation, ObjectInfo, ObjectPath, StorageState, Tags};
 use futures::{StreamExt, TryStreamExt};
 use http::{HeaderMap, Method, Request, Response, StatusCode};
+use http_body::{Frame, SizeHint};
 use http_body_util::{BodyExt, Full};
-use hyper::body::Incoming;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_util::sync::CancellationToken;
@@ -45,6 +49,24 @@ struct Worker {
     done: Mutex<Vec<String>>,
     /// Copies that it has taken, and their bytes.
     copies: Mutex<Vec<(CopyId, ObjectPath, Vec<u8>)>>,
+    let_go: tokio::sync::Notify,
+    /// Requests that wait for that.
+    waiting: AtomicUsize,
+}
+
+struct Waits<'a>(&'a AtomicUsize);
+
+impl<'a> Waits<'a> {
+    fn new(count: &'a AtomicUsize) -> Self {
+        count.fetch_add(1, Ordering::Relaxed);
+        Self(count)
+    }
+}
+
+impl Drop for Waits<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 #[derive(Clone)]
@@ -245,12 +267,42 @@ fn terms(size: u64) -> LeaseTerms {
     LeaseTerms { lasts: Duration::from_millis(4321), head, remote_etag: Some(ETag::new("remote")) }
 }
 
+/// A body that breaks off. It may say how long it would have been.
+struct Breaks {
+    length: Option<u64>,
+}
+
+impl http_body::Body for Breaks {
+    type Data = Bytes;
+    type Error = io::Error;
+
+    fn poll_frame(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<io::Result<Frame<Bytes>>>> {
+        Poll::Ready(Some(Err(io::Error::other("it breaks"))))
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.length.map_or_else(SizeHint::default, SizeHint::with_exact)
+    }
+}
+
+/// What a request may ask of the worker that answers it: to wait for `let_go`, to send so many bytes, to break off with
+/// or without (0) a length.
+const WAIT: &str = "x-wait";
+const LENGTH: &str = "x-length";
+const BREAKS: &str = "x-breaks";
+
+fn number(headers: &HeaderMap, name: &str) -> Option<usize> {
+    headers.get(name)?.to_str().ok()?.parse().ok()
+}
+
 #[async_trait]
 impl ClientRequests for Worker {
-    async fn answer(&self, request: Request<Incoming>, origin: Origin) -> io::Result<Response<PeerBody>> {
+    async fn answer(&self, request: Request<RequestBody>, origin: Origin) -> io::Result<Response<PeerBody>> {
         let (parts, body) = request.into_parts();
         let body = body.collect().await.map_err(io::Error::other)?.to_bytes();
         let target = parts.uri.to_string();
+        let (wait, length) = (number(&parts.headers, WAIT), number(&parts.headers, LENGTH));
+        let breaks = number(&parts.headers, BREAKS);
         self.seen.lock().expect("no panic").push(Seen {
             method: parts.method,
             target,
@@ -258,9 +310,20 @@ impl ClientRequests for Worker {
             body: body.clone(),
             origin,
         });
+        if wait.is_some() {
+            let _waits = Waits::new(&self.waiting);
+            self.let_go.notified().await;
+        }
         let answer = Response::builder().status(StatusCode::IM_A_TEAPOT).header("etag", "\"x\"");
         let answer = answer.header("connection", "close").header("forebay-peer-refused-not", "1");
-        let body = Full::new(body).map_err(|never| match never {}).boxed_unsync();
+        let body = match length {
+            Some(length) => Bytes::from(vec![7; length]),
+            None => body,
+        };
+        let body = match breaks {
+            Some(length) => Breaks { length: (length > 0).then_some(length as u64) }.boxed_unsync(),
+            None => Full::new(body).map_err(|never| match never {}).boxed_unsync(),
+        };
         Ok(answer.body(body).expect("an answer"))
     }
 }
@@ -642,6 +705,145 @@ async fn requests_of_clients_are_passed_on_whole() {
     assert_eq!((&put.headers["connection"], &put.headers["x-odd"]), (&"x-odd".parse().unwrap(), &"1".parse().unwrap()));
     assert_eq!((&put.body[..], &put.origin), (&b"some bytes"[..], &origin()));
     assert_eq!((&get.method, get.target.as_str(), get.headers.len()), (&Method::GET, "/bucket/k", 1));
+}
+
+fn body(length: usize) -> PeerBody {
+    Full::from(vec![7; length]).map_err(|never| match never {}).boxed_unsync()
+}
+
+/// A request that asks something of the worker that answers it.
+fn get(header: &str, value: usize) -> Request<PeerBody> {
+    Request::get(format!("/bucket/{value}")).header(header, value).body(body(0)).expect("a request")
+}
+
+/// Short ones in frames, long ones over HTTP.
+#[tokio::test]
+async fn bodies_of_any_length_come_whole_in_both_directions() {
+    let server = start().await;
+    let peers = server.peer(&identity(KEY, "lake"));
+    for length in [0, 1, 64 << 10, (64 << 10) + 1, 3 << 20] {
+        let answer = peers.forward("b", get(LENGTH, length), &origin()).await.expect("an answer");
+        assert_eq!((answer.status(), &answer.headers()["etag"]), (StatusCode::IM_A_TEAPOT, &"\"x\"".parse().unwrap()));
+        assert!(answer.headers().keys().all(|name| name != "connection" && !name.as_str().starts_with("forebay-")));
+        let bytes = answer.into_body().collect().await.expect("a body").to_bytes();
+        assert!(bytes.len() == length && bytes.iter().all(|byte| *byte == 7), "{length}");
+        for has_length in [true, false] {
+            let request = Request::put("/bucket/key").header("x-amz-meta-a", "1").header("x-amz-meta-a", "2");
+            let request = if has_length { request.header("content-length", length) } else { request };
+            let answer = peers.forward("b", request.body(body(length)).expect("a request"), &origin()).await;
+            let bytes = answer.expect("an answer").into_body().collect().await.expect("a body").to_bytes();
+            assert_eq!(bytes.len(), length);
+            let seen = server.answers.seen.lock().expect("no panic").pop().expect("it has come");
+            assert_eq!((seen.method, seen.body.len(), seen.origin), (Method::PUT, length, origin()));
+            assert_eq!(seen.headers.get_all("x-amz-meta-a").iter().collect::<Vec<_>>(), ["1", "2"]);
+            assert_eq!(seen.headers.contains_key("content-length"), has_length, "{length}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn each_of_many_requests_gets_its_own_answer_and_none_waits_for_a_slow_one() {
+    let server = start().await;
+    let peers = server.peer(&identity(KEY, "lake"));
+    let many = (0..1000).map(|length| {
+        let peers = peers.clone();
+        async move {
+            let answer = peers.forward("b", get(LENGTH, length), &origin()).await.expect("an answer");
+            assert_eq!(answer.into_body().collect().await.expect("a body").to_bytes().len(), length);
+        }
+    });
+    let origin = origin();
+    let mut slow = pin!(peers.forward("b", get(WAIT, 1), &origin));
+    assert!(futures::poll!(&mut slow).is_pending());
+    futures::future::join_all(many).await;
+    assert!(futures::poll!(&mut slow).is_pending());
+    server.answers.let_go.notify_one();
+    slow.await.expect("an answer");
+}
+
+#[tokio::test]
+async fn an_answer_that_breaks_off_is_not_taken_for_whole() {
+    let server = start().await;
+    let peers = server.peer(&identity(KEY, "lake"));
+    for length in [10, 0, 1 << 20] {
+        let is_whole = match peers.forward("b", get(BREAKS, length), &origin()).await {
+            Ok(answer) => answer.into_body().collect().await.is_ok(),
+            Err(error) => {
+                assert!(matches!(error, Error::NoAnswer { .. }), "{error}");
+                false
+            }
+        };
+        assert!(!is_whole, "{length}");
+    }
+}
+
+/// Polls a request until so many wait at the server.
+async fn until_waiting(server: &Server, mut request: Pin<&mut impl Future>, count: usize) {
+    while server.answers.waiting.load(Ordering::Relaxed) != count {
+        assert!(futures::poll!(&mut request).is_pending());
+        tokio::task::yield_now().await;
+    }
+}
+
+/// When its process is killed, for example.
+#[tokio::test]
+async fn requests_on_a_connection_that_ends_have_no_answer_and_later_ones_get_a_new_one() {
+    let server = start().await;
+    let (peers, origin) = (server.peer(&identity(KEY, "lake")), origin());
+    let mut waits = pin!(peers.forward("b", get(WAIT, 1), &origin));
+    until_waiting(&server, waits.as_mut(), 1).await;
+    server.stop.cancel();
+    server.cut.cancel();
+    let error = waits.await.expect_err("its connection has ended");
+    assert!(matches!(error, Error::NoAnswer { .. }), "{error}");
+    server.ended.join().await;
+    let error = peers.forward("b", get(LENGTH, 1), &origin).await.expect_err("nobody listens");
+    assert!(matches!(error, Error::Unreachable { .. }), "{error}");
+    let listener = TcpListener::bind(server.address).await.expect("it is free again");
+    let (stop, answers) = (CancellationToken::new(), Arc::new(Worker::default()));
+    let restarted = self::server(identity(KEY, "lake"), &answers);
+    let ended = forebay_env::spawn(restarted.run(listener, stop.clone(), CancellationToken::new()));
+    peers.forward("b", get(LENGTH, 1), &origin).await.expect("an answer");
+    stop.cancel();
+    ended.join().await;
+}
+
+/// However long their answers are; and what comes later is refused at once.
+#[tokio::test]
+async fn a_stop_waits_for_requests_that_have_begun_and_takes_no_others() {
+    for (header, value) in [(LENGTH, 1), (LENGTH, 1 << 20), (BREAKS, 0)] {
+        let server = start().await;
+        let (peers, origin) = (server.peer(&identity(KEY, "lake")), origin());
+        let mut request = get(header, value);
+        request.headers_mut().insert(WAIT, 1.into());
+        let mut waits = pin!(peers.forward("b", request, &origin));
+        until_waiting(&server, waits.as_mut(), 1).await;
+        server.stop.cancel();
+        for _ in 0..3 {
+            let error = peers.forward("b", get(LENGTH, 1), &origin).await.expect_err("it stops");
+            assert!(matches!(error, Error::Unreachable { .. }), "{error}");
+        }
+        server.answers.let_go.notify_one();
+        let length = async {
+            let body = waits.await.ok()?.into_body().collect().await;
+            body.ok().map(|body| body.to_bytes().len())
+        };
+        assert_eq!(length.await, (header == LENGTH).then_some(value));
+        server.ended.join().await;
+        assert_eq!(server.answers.seen.lock().expect("no panic").len(), 1);
+    }
+}
+
+#[tokio::test]
+async fn a_request_ends_when_its_client_has_gone() {
+    let server = start().await;
+    let (peers, origin) = (server.peer(&identity(KEY, "lake")), origin());
+    {
+        let mut waits = pin!(peers.forward("b", get(WAIT, 1), &origin));
+        until_waiting(&server, waits.as_mut(), 1).await;
+    }
+    let mut never = pin!(std::future::pending::<()>());
+    until_waiting(&server, never.as_mut(), 0).await;
 }
 
 #[tokio::test]

@@ -11,7 +11,6 @@ use forebay_types::ObjectPath;
 use http::header::{CACHE_CONTROL, DATE, EXPECT};
 use http::{HeaderMap, Method, Request, Response, StatusCode, Uri};
 use http_body_util::BodyExt;
-use hyper::body::Incoming;
 use s3s::Body;
 use tracing::Span;
 
@@ -19,7 +18,7 @@ use crate::connection::{Connection, Tls};
 use crate::context::RequestContext;
 use crate::convert;
 use crate::error::from_cache;
-use crate::homes::{Client, ForwardBody, Home, Homes};
+use crate::homes::{Client, ForwardBody, Home, Homes, RequestBody};
 use crate::metrics::Sending;
 use crate::record::{Record, path_of};
 use crate::redirect::redirect;
@@ -86,7 +85,7 @@ impl S3Service {
     ///
     /// # Errors
     /// The connection ends.
-    pub async fn forwarded(&self, request: Request<Incoming>, client: Client) -> io::Result<Response<ForwardBody>> {
+    pub async fn forwarded(&self, request: Request<RequestBody>, client: Client) -> io::Result<Response<ForwardBody>> {
         // The other worker shares its connections out among clients.
         let place = self.inner.forwarded.enter();
         let answer = self.answer(request, &Arc::new(client.connection()), &place, false).await?;
@@ -97,7 +96,7 @@ impl S3Service {
     /// moment, so that few requests have to be sent again.
     pub(crate) async fn other_home(
         &self,
-        request: &Request<Incoming>,
+        request: &Request<RequestBody>,
         may_pass_on: bool,
     ) -> Option<(Arc<dyn Homes>, Arc<str>, ObjectPath)> {
         let homes = self.inner.homes.as_ref()?;
@@ -119,7 +118,7 @@ impl S3Service {
 
     pub(crate) async fn pass_on(
         &self,
-        request: Request<Incoming>,
+        request: Request<RequestBody>,
         (homes, worker, path): (Arc<dyn Homes>, Arc<str>, ObjectPath),
         connection: &Connection,
         place: &Place,

@@ -10,6 +10,11 @@ use forebay_cache::Access;
 use forebay_types::ObjectPath;
 use http::{Request, Response};
 use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{Either, Full};
+use hyper::body::Incoming;
+
+/// The body of a request: piece by piece as a connection brings it, or whole.
+pub type RequestBody = Either<Incoming, Full<Bytes>>;
 
 /// A body on its way between two workers.
 pub type ForwardBody = UnsyncBoxBody<Bytes, io::Error>;

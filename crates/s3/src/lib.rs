@@ -38,7 +38,7 @@ mod short_path;
 mod token;
 mod trace;
 
-pub use homes::{Client, ForwardBody, Home, Homes};
+pub use homes::{Client, ForwardBody, Home, Homes, RequestBody};
 pub use redirect::Redirect;
 pub use service::S3Service;
 pub use settings::S3Settings;

@@ -20,6 +20,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::connection::Connection;
+use crate::homes::RequestBody;
 use crate::service::{ACCEPT_PAUSE, S3Service};
 use crate::shares::{Place, Shares};
 pub(crate) use timed_body::TimedBody;
@@ -148,7 +149,7 @@ impl Server {
         let (service, connection) = (self.service.clone(), Arc::new(connection));
         let answer = service_fn(move |request| {
             let (service, connection, place) = (service.clone(), Arc::clone(&connection), Arc::clone(&place));
-            async move { service.answer(request, &connection, &place, true).await }
+            async move { service.answer(request.map(RequestBody::Left), &connection, &place, true).await }
         });
         let connection = http1::Builder::new()
             .timer(TokioTimer::new())

@@ -19,7 +19,6 @@ use http::request::Parts;
 use http::{HeaderValue, Method, Request, StatusCode};
 use http_body::Frame;
 use http_body_util::StreamBody;
-use hyper::body::Incoming;
 use prometheus_client::registry::Registry;
 use s3s::config::{S3Config, StaticConfigProvider};
 use s3s::service::S3ServiceBuilder;
@@ -31,7 +30,7 @@ use crate::authorize::{Authentication, Authorization};
 use crate::buffers::Buffers;
 use crate::connection::Connection;
 use crate::context::RequestContext;
-use crate::homes::Homes;
+use crate::homes::{Homes, RequestBody};
 use crate::host::Domain;
 use crate::lenient::Routes;
 use crate::metrics::{Metrics, Sending};
@@ -145,7 +144,7 @@ impl S3Service {
     /// Answers one request, or has another worker answer it if that is allowed. The error ends the connection.
     pub(crate) fn answer<'a>(
         &'a self,
-        request: Request<Incoming>,
+        request: Request<RequestBody>,
         connection: &'a Arc<Connection>,
         place: &'a Arc<Place>,
         may_pass_on: bool,
@@ -160,7 +159,7 @@ impl S3Service {
 
     async fn answer_in_cluster(
         &self,
-        request: Request<Incoming>,
+        request: Request<RequestBody>,
         connection: &Arc<Connection>,
         place: &Arc<Place>,
         may_pass_on: bool,
@@ -173,7 +172,7 @@ impl S3Service {
 
     async fn answer_here(
         &self,
-        request: Request<Incoming>,
+        request: Request<RequestBody>,
         connection: &Arc<Connection>,
         place: &Arc<Place>,
     ) -> io::Result<http::Response<SentBody>> {
@@ -213,7 +212,7 @@ impl S3Service {
 
     async fn route(
         &self,
-        request: Request<Incoming>,
+        request: Request<RequestBody>,
         context: &Arc<RequestContext>,
         place: &Arc<Place>,
     ) -> Result<HttpResponse, StdError> {
@@ -233,7 +232,7 @@ impl S3Service {
     async fn go_the_long_way(
         &self,
         mut parts: Parts,
-        body: Incoming,
+        body: RequestBody,
         context: &Arc<RequestContext>,
         place: &Arc<Place>,
     ) -> Result<HttpResponse, StdError> {
@@ -298,10 +297,10 @@ impl S3Service {
 
     pub(crate) fn body(
         &self,
-        body: Incoming,
+        body: RequestBody,
         watched: Watched,
         context: &Arc<RequestContext>,
-    ) -> (Body, Option<Rest<TimedBody<Incoming>>>) {
+    ) -> (Body, Option<Rest<TimedBody<RequestBody>>>) {
         let may_be_empty = match &watched {
             Watched::Plain | Watched::Form(_) => true,
             Watched::Document(expected) => expected.allows_nothing(),
@@ -378,7 +377,7 @@ impl Inner {
     pub(crate) async fn end_body(
         &self,
         mut response: HttpResponse,
-        rest: Option<Rest<TimedBody<Incoming>>>,
+        rest: Option<Rest<TimedBody<RequestBody>>>,
         waits: bool,
         place: &Place,
     ) -> HttpResponse {

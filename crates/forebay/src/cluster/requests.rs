@@ -8,11 +8,10 @@ use async_trait::async_trait;
 use forebay_cache::{Access, Cache};
 use forebay_catalog::records::path_hash;
 use forebay_env::{Clock, Env};
-use forebay_peers::{ClientRequests, Members, Origin, PeerBody, Peers};
+use forebay_peers::{ClientRequests, Members, Origin, PeerBody, Peers, RequestBody};
 use forebay_s3::{Client, ForwardBody, Home, Homes, S3Service};
 use forebay_types::ObjectPath;
 use http::{Request, Response};
-use hyper::body::Incoming;
 
 use super::router::Router;
 
@@ -104,7 +103,7 @@ impl ForwardedRequests {
 
 #[async_trait]
 impl ClientRequests for ForwardedRequests {
-    async fn answer(&self, request: Request<Incoming>, origin: Origin) -> io::Result<Response<PeerBody>> {
+    async fn answer(&self, request: Request<RequestBody>, origin: Origin) -> io::Result<Response<PeerBody>> {
         let Origin { ip, is_encrypted, tls } = origin;
         self.service.forwarded(request, Client { ip, is_encrypted, tls }).await
     }
