@@ -479,7 +479,10 @@ fn config(dice: &Dice, seed: u64) -> Config {
         // No draw of its own: seeds on record mean what they did.
         keeps_listings: seed.is_multiple_of(2),
         pinned_full: dice.one_of(&[PinnedFull::Reject, PinnedFull::WriteThrough]),
-        eviction: dice.one_of(&[EvictionOrder::Lru, EvictionOrder::Fifo, EvictionOrder::S3Fifo]),
+        eviction: match dice.one_of(&[EvictionOrder::Lru, EvictionOrder::Fifo, EvictionOrder::S3Fifo]) {
+            EvictionOrder::Fifo if seed.is_multiple_of(2) => EvictionOrder::Last,
+            other => other,
+        },
         cache_reads: !dice.once_in(6),
         engine: EngineKind::of(seed),
         lease_ms: if seed.is_multiple_of(5) { 10_000 } else { 2_000 },

@@ -126,10 +126,21 @@ pub struct Access {
     pub carried: bool,
 }
 
+/// When a clean object leaves the store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Leaves {
+    /// With the segment that it is in.
+    First,
+    /// Reclaim carries it forward while that makes room.
+    Later,
+    /// The same, and it leaves only where all others have left.
+    Last,
+}
+
 /// Decides what reclaim keeps.
 pub trait Retention: Send + Sync + 'static {
-    /// Whether a clean object in a victim segment is carried forward.
-    fn keep(&self, key: &[u8], access: Access) -> bool;
+    /// When a clean object in a victim segment leaves.
+    fn leaves(&self, key: &[u8], access: Access) -> Leaves;
     /// Called after a clean object was dropped whole or in part.
     fn evicted(&self, key: &[u8], bytes: u64);
 }

@@ -28,14 +28,18 @@ use crate::record::object::{Extent, ObjectBody, extent_at};
 use crate::room::look_at_space;
 use crate::segment::{Segment, SegmentKind};
 use crate::table::Entry;
-use crate::{ErrorKind, Piece, Result};
+use crate::{ErrorKind, Leaves, Piece, Result};
 use choose::{Tried, Victim};
+use worth::carried_max;
 
 /// How often reclaim checks for room without being asked.
 const INTERVAL: Duration = Duration::from_secs(5);
 
 /// Most small segments of a directory that one round merges. The next round takes more.
 const MERGED_AT_ONCE: usize = 64;
+
+/// How often a segment of which most leaves last is put off without another look at its objects.
+const RENEWALS_UNCHECKED: u8 = 3;
 
 /// Most objects of a victim that are carried at once. They share their syncs.
 const CARRIED_AT_ONCE: u64 = 16;
@@ -112,7 +116,7 @@ impl Inner {
     }
 
     /// Reclaims segments while the directory has less room than it should keep, or than a writer waits for. It stops
-    /// when each segment has had two turns, one to be renewed and one to be reclaimed: by then, other directories may
+    /// when each segment has had two turns, one to be put off and one to be reclaimed: by then, other directories may
     /// need room, too.
     async fn make_room(self: &Arc<Self>, index: usize) {
         let directory = &self.places[index].directory;
@@ -142,13 +146,28 @@ impl Inner {
                 }
                 return;
             };
-            let (segment, members) = (&victim.segment, self.members(victim.segment.key()).await);
-            let key = segment.key();
-            if victim.may_stay && !tried.renewed.contains(&key) && self.is_mostly_kept(segment, &members) {
-                tried.renewed.insert(key);
-                self.renew(segment, &members);
+            let (segment, key) = (&victim.segment, victim.segment.key());
+            let was_put_off = tried.put_off.contains_key(&key);
+            let may_mostly_stay = segment.length() - segment.garbage() > carried_max(segment);
+            if victim.may_be_put_off && !was_put_off && may_mostly_stay && segment.renews_unchecked() {
+                tried.put_off.insert(key, Leaves::Last);
+                self.put_off(&victim, &[]);
                 continue;
             }
+            let mut members = self.members(key).await;
+            if victim.may_be_put_off {
+                let worth = self.worth(segment, &mut members).await;
+                if let Some(leaves) = worth.exceeds(carried_max(segment))
+                    && !was_put_off
+                    && (victim.may_stay || leaves == Leaves::Last)
+                {
+                    tried.put_off.insert(key, leaves);
+                    segment.renew_unchecked(if leaves == Leaves::Last { RENEWALS_UNCHECKED } else { 0 });
+                    self.put_off(&victim, &members);
+                    continue;
+                }
+            }
+            tried.emptied += usize::from(victim.carried == Carried::All);
             match self.take_back(victim, members).await {
                 TakenBack::Done => tried.roomless.clear(),
                 TakenBack::NoRoom => {
@@ -264,7 +283,7 @@ impl Inner {
             if here == 0 {
                 return Ok(());
             }
-            let is_kept = || emptying.carried == Carried::All || self.is_worth_keeping(key, entry);
+            let is_kept = || emptying.carried == Carried::All || self.leaves(key, entry) != Leaves::First;
             let stays = entry.pinned || (is_kept() && emptying.take(here));
             if !stays {
                 self.drop_from(victim, key, entry, here);
@@ -278,6 +297,8 @@ impl Inner {
                 // The object was overwritten, evicted or made clean meanwhile: look again.
                 Ok(false) => {}
                 Err(error) if entry.pinned => return Err(error),
+                // Others may go instead.
+                Err(error) if emptying.carried == Carried::All && error.kind == ErrorKind::Full => return Err(error),
                 Err(error) => {
                     tracing::debug!(%error, "a clean object could not be carried forward");
                     self.drop_from(victim, key, entry, here);

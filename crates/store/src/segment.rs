@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock};
 use bytes::{BufMut, Bytes, BytesMut};
 use forebay_env::DiskFile;
 use forebay_env::sync::Mutex;
-use forebay_env::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use forebay_env::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 
 use crate::ids::{DirectoryId, SegmentKey};
 use crate::record::crc32c;
@@ -144,6 +144,8 @@ pub(crate) struct Segment {
     /// Reclaim takes the lowest first. It is the sequence in the header, or the sequence when reclaim last left the
     /// segment in place because most of it was worth keeping.
     pub(crate) age: AtomicU64,
+    /// How often reclaim may still put it off unchecked.
+    renewals: AtomicU8,
     use_count: Mutex<UseCount>,
     /// Number of writes that have ended.
     writes: AtomicU64,
@@ -218,6 +220,7 @@ impl Segment {
             binding: binding(directory, header.key.number),
             min_version: AtomicU64::new(header.sequence),
             age: AtomicU64::new(header.sequence),
+            renewals: AtomicU8::new(0),
             header,
             opened: Mutex::new(Opened { file: Some(file), readers: 0, is_deleted: false }),
             length: AtomicU64::new(length),
@@ -252,6 +255,24 @@ impl Segment {
         let counted = |counter: &AtomicU64| counter.load(Ordering::SeqCst);
         let changes = if with_changes { counted(&self.change_bytes) } else { 0 };
         counted(&self.pinned_bytes) + counted(&self.value_bytes) + changes
+    }
+
+    /// Whether reclaim puts it off without another look at its objects. Counts that it does.
+    pub(crate) fn renews_unchecked(&self) -> bool {
+        self.renewals.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1)).is_ok()
+    }
+
+    /// Reclaim may do so this many times.
+    pub(crate) fn renew_unchecked(&self, times: u8) {
+        self.renewals.store(times, Ordering::SeqCst);
+    }
+
+    /// Bytes that nobody can read any more, and that reclaim need not carry. Bytes that are not published yet count,
+    /// but their segment is pinned.
+    pub(crate) fn garbage(&self) -> u64 {
+        let counted = |counter: &AtomicU64| counter.load(Ordering::SeqCst);
+        let evictable = counted(&self.live_bytes).saturating_sub(counted(&self.pinned_bytes));
+        self.length().saturating_sub(self.needed_bytes(true) + evictable)
     }
 
     /// Notes that reclaim has carried a write here although a newer one comes before it. A delete between the two

@@ -39,6 +39,9 @@ pub enum EvictionOrder {
     Fifo,
     #[serde(rename = "S3-FIFO")]
     S3Fifo,
+    /// After the data of all paths with another order.
+    #[serde(rename = "LAST")]
+    Last,
 }
 
 /// What a write meets when pinned data fills its share of the cache.

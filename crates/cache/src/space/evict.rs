@@ -4,7 +4,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use forebay_catalog::records;
-use forebay_store::{Access, Retention};
+use forebay_store::{Access, Leaves, Retention};
 use forebay_types::EvictionOrder;
 
 use crate::policies::groups::group_of_rule;
@@ -26,10 +26,10 @@ pub(crate) struct Keeper {
 }
 
 impl Retention for Keeper {
-    fn keep(&self, key: &[u8], access: Access) -> bool {
-        let Some(worker) = self.worker.upgrade() else { return false };
+    fn leaves(&self, key: &[u8], access: Access) -> Leaves {
+        let Some(worker) = self.worker.upgrade() else { return Leaves::First };
         let order = records::parse_object_key(key).map(|path| worker.policies.resolve(&path).eviction);
-        keeps(order.unwrap_or_default(), access)
+        leaves(order.unwrap_or_default(), access)
     }
 
     fn evicted(&self, _key: &[u8], bytes: u64) {
@@ -42,12 +42,14 @@ impl Retention for Keeper {
 /// Segments are reclaimed oldest first, which is FIFO. The other orders follow from what is carried forward. LRU keeps
 /// objects that were read since they were written or last carried (as CLOCK does). S3-FIFO keeps new objects only after
 /// several reads, and those that were carried before after one.
-fn keeps(order: EvictionOrder, access: Access) -> bool {
-    match order {
+fn leaves(order: EvictionOrder, access: Access) -> Leaves {
+    let is_kept = match order {
         EvictionOrder::Fifo => false,
         EvictionOrder::Lru => access.reads > 0,
         EvictionOrder::S3Fifo => access.reads >= if access.carried { 1 } else { S3_FIFO_READS },
-    }
+        EvictionOrder::Last => return Leaves::Last,
+    };
+    if is_kept { Leaves::Later } else { Leaves::First }
 }
 
 impl Worker {
@@ -98,13 +100,15 @@ mod tests {
     #[test]
     fn each_order_keeps_what_its_name_says() {
         let access = |reads, carried| Access { reads, carried };
-        for (order, kept) in [
-            (EvictionOrder::Fifo, [false, false, false, false, false]),
-            (EvictionOrder::Lru, [false, true, true, false, true]),
-            (EvictionOrder::S3Fifo, [false, false, true, false, true]),
+        let (first, later, last) = (Leaves::First, Leaves::Later, Leaves::Last);
+        for (order, expected) in [
+            (EvictionOrder::Fifo, [first, first, first, first, first]),
+            (EvictionOrder::Lru, [first, later, later, first, later]),
+            (EvictionOrder::S3Fifo, [first, first, later, first, later]),
+            (EvictionOrder::Last, [last, last, last, last, last]),
         ] {
             let cases = [access(0, false), access(1, false), access(2, false), access(0, true), access(1, true)];
-            assert_eq!(cases.map(|case| keeps(order, case)), kept, "{order:?}");
+            assert_eq!(cases.map(|case| leaves(order, case)), expected, "{order:?}");
         }
     }
 }

@@ -141,6 +141,32 @@ async fn each_order_keeps_what_it_is_for() {
     }
 }
 
+/// Read or not, and however much else is read. What is too much for that still makes room.
+#[tokio::test]
+async fn what_leaves_last_stays_while_there_is_anything_else() {
+    let mut setup = small_disk(WriteMode::WriteThrough);
+    setup.policies.push(PolicyRule { eviction: Some(EvictionOrder::Last), ..PolicyRule::for_path("/bucket/last/") });
+    let bench = setup.open().await;
+    for n in 0..16 {
+        bench.put(&format!("last/{n}"), pattern(n, MIB)).await.unwrap();
+        bench.put(&format!("before/{n}"), pattern(n, MIB)).await.unwrap();
+    }
+    for n in 0..200 {
+        bench.put(&format!("read/{n}"), pattern(n, MIB)).await.unwrap();
+        for back in 0..4 {
+            bench.get(&format!("read/{}", n - n.min(back))).await.unwrap();
+        }
+    }
+    for n in 0..16 {
+        assert_eq!(cached(&bench, &format!("last/{n}")).await, MIB as u64, "{n}");
+    }
+    for n in 16..200 {
+        bench.put(&format!("last/{n}"), pattern(n, MIB)).await.unwrap();
+    }
+    assert_eq!(bench.get("last/199").await.unwrap(), pattern(199, MIB));
+    assert_eq!(cached(&bench, "read/0").await, 0);
+}
+
 #[tokio::test]
 async fn a_path_keeps_to_its_quota_and_takes_nobody_elses_room() {
     let mut setup = small_disk(WriteMode::WriteThrough);
@@ -164,6 +190,24 @@ async fn a_path_keeps_to_its_quota_and_takes_nobody_elses_room() {
     assert!(scanned >= 6 << 20, "{scanned}: no more is evicted than must be");
     for n in 0..10 {
         assert_eq!(cached(&bench, &format!("other/{n}")).await, MIB as u64);
+    }
+}
+
+/// Also where their bytes lie between those of the path with the quota, and nobody reads them.
+#[tokio::test]
+async fn a_scan_within_its_quota_evicts_nothing_of_others() {
+    let mut setup = small_disk(WriteMode::WriteThrough);
+    setup.policies.push(PolicyRule { cache_quota: Some(ByteSize(4 << 20)), ..PolicyRule::for_path("/bucket/scan/") });
+    let bench = setup.open().await;
+    for n in 0..30 {
+        bench.put(&format!("other/{n}"), pattern(n, MIB)).await.unwrap();
+        for scan in 0..4 {
+            bench.put(&format!("scan/{n}/{scan}"), pattern(n, MIB)).await.unwrap();
+        }
+        bench.advancing("the quota holds", || bench.cache.status().evictable_bytes <= (n + 6) << 20).await;
+    }
+    for n in 0..30 {
+        assert_eq!(cached(&bench, &format!("other/{n}")).await, MIB as u64, "{n}");
     }
 }
 

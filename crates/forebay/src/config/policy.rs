@@ -23,7 +23,11 @@ pub(crate) const POLICY_KEYS: [PolicyKey; 15] = [
     key("writeBackMaxSize", "size", "Under `WRITE_BACK`: a larger object is acknowledged when the under store has it. Without it, no limit."),
     key("writeReplicas", "number", "Workers of a cluster that hold a write before it is acknowledged, and until the under store has it: 1 to 8. Default 1."),
     key("whenReplicasMissing", "`reject`, `write-through`", "What a write meets when fewer workers can hold it: 503 SlowDown, or a write to the under store. Default `reject`."),
-    key("eviction", "`LRU`, `FIFO`, `S3-FIFO`", "The order in which clean data leaves the cache. Default `LRU`."),
+    key(
+        "eviction",
+        "`LRU`, `FIFO`, `S3-FIFO`, `LAST`",
+        "The order in which clean data leaves the cache. `LAST`: after the data of all other paths. Default `LRU`.",
+    ),
     key("cacheQuota", "size", "Most bytes of the cache that objects under the path may take."),
     key("memoryQuota", "size", "Memory tier set aside for the path."),
     key("metadataTtl", "period", "How long what the under store said of an object is believed. Default `1 min`."),

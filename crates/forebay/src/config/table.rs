@@ -116,7 +116,7 @@ pub(crate) const SETTINGS: &[Setting] = &[
     setting("cache", "page_size", between(64 * KIB, RECORD_MAX), "1 MiB", "Size of a page of the read cache."),
     setting("cache", "read_ahead_pages", Kind::Number { min: 0, max: 64 }, "16", "Pages fetched ahead of a sequential reader."),
     setting("cache", "memory_size", at_least(0), "256 MiB", "Size of the memory tier, without the memory quotas of policies."),
-    setting("cache", "memory_object_max", at_least(0), "1 MiB", "Largest object or page that the memory tier takes."),
+    setting("cache", "memory_object_max", at_least(0), "1 MiB", "Largest object that the memory tier takes. It holds whole objects only."),
     setting("cache", "pinned_ratio", Kind::Ratio { min: 0.01, max: 0.95 }, "0.3", "Share of the store that data without a persisted copy may take. One bucket gets 15 of 16 of it at most, one write 7 eighths, and less when others want some."),
     setting("cache", "persist_concurrency", Kind::Number { min: 1, max: 1024 }, "256", "Uploads of one bucket at once; of 1 MiB each half as many, and of larger objects 16 beside them. All buckets together have less than twice as many."),
     setting("cache", "persist_backoff_min", NOT_ZERO, "1 s", "First pause after a failed upload; it doubles with every failure."),

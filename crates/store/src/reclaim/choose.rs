@@ -1,31 +1,43 @@
 //! Chooses the next victim.
 //!
-//! Usually this is the oldest segment of which reclaim carries no more than half. Deletes and annotations are carried
-//! as long as an older segment may hold what they change. When they take too much room, the oldest segment of all goes,
-//! whatever it holds: its own deletes and annotations are no longer needed, and once it is gone, neither are those of
-//! the next one. So all of them are gone when each segment has had its turn.
+//! Usually this is the oldest segment of which reclaim carries no more than half. But while much room is taken by
+//! garbage, which nobody can read any more, a segment with much of it goes first, and what is live in it stays.
+//!
+//! Deletes and annotations are carried as long as an older segment may hold what they change. When they take too much
+//! room, the oldest segment of all goes, whatever it holds: its own deletes and annotations are no longer needed, and
+//! once it is gone, neither are those of the next one. So all of them are gone when each segment has had its turn.
 //!
 //! Each start leaves a log that is not full, and perhaps a segment of each other kind. When there are many of these,
 //! the oldest are merged.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use bytes::Bytes;
 use forebay_env::sync::atomic::Ordering;
 use forebay_types::Generation;
 
-use super::worth::{LEAST_FREED, carried_max, is_worth_reclaiming};
-use crate::Result;
+use super::worth::{LEAST_FREED, LOOKED_AT_ONCE, carried_max, is_worth_reclaiming};
 use crate::directory::Directory;
 use crate::ids::SegmentKey;
 use crate::inner::Inner;
 use crate::record::commit::CommitBody;
 use crate::segment::{Segment, SegmentKind};
 use crate::table::Entry;
+use crate::{Leaves, Result};
 
 /// Deletes and annotations may take one part in this many of a directory.
 const MOST_CHANGES: u64 = 16;
+
+/// While more than one part in this many of a directory is garbage that reclaim can take, segments of which as much is
+/// garbage are emptied, and nothing live leaves. So a byte of room costs three written bytes at most.
+const GARBAGE_PART: u64 = 4;
+
+/// The same while a writer waits: then a byte of room costs one.
+const GARBAGE_PART_IN_HASTE: u64 = 2;
+
+/// Most segments that a round empties for their garbage. Evicting is quicker, and the next round comes soon.
+const GARBAGE_VICTIMS_MAX: usize = 16;
 
 /// A sealed segment is small if it takes at most one part in this many of a full one.
 const SMALL_PART: u64 = 8;
@@ -33,15 +45,14 @@ const SMALL_PART: u64 = 8;
 /// Most small segments in a directory. Each takes a file descriptor, and a start reads each.
 const SMALL_MAX: usize = 16;
 
-/// Objects that are looked at without yielding: a millisecond or less.
-const LOOKED_AT_ONCE: usize = 16_384;
-
 /// What reclaim takes next. It is already doomed.
 pub(super) struct Victim {
     pub(super) directory: Arc<Directory>,
     pub(super) segment: Arc<Segment>,
     /// Whether it may stay where it is, if most of it is worth keeping.
     pub(super) may_stay: bool,
+    /// Whether others go first, if most of it must stay or leaves last.
+    pub(super) may_be_put_off: bool,
     pub(super) carried: Carried,
 }
 
@@ -57,8 +68,10 @@ pub(crate) enum Carried {
 /// What a round of reclaim has learnt about the segments.
 #[derive(Default)]
 pub(super) struct Tried {
-    /// These were renewed. They get another turn when no other segment is left.
-    pub(super) renewed: HashSet<SegmentKey>,
+    /// These were put off. They get another turn when no other segment is left, those with `Last` after the others.
+    pub(super) put_off: HashMap<SegmentKey, Leaves>,
+    /// How many were emptied for their garbage.
+    pub(super) emptied: usize,
     /// These could not go because nothing had room for what they need. Until some room has come back, only segments go
     /// that need none.
     pub(super) roomless: HashSet<SegmentKey>,
@@ -96,7 +109,7 @@ impl Inner {
         {
             return Some(victim);
         }
-        let fresh = || self.best_victim(directory, tried, false);
+        let fresh = || self.garbage_victim(index, tried).or_else(|| self.best_victim(directory, tried, false));
         if let Some(victim) = fresh() {
             return Some(victim);
         }
@@ -128,29 +141,59 @@ impl Inner {
         directory.segments.read().values().any(newer)
     }
 
+    /// The segment of which most is garbage, while a directory has much of it. What is live is carried. Logs go oldest
+    /// first: their commits would be carried, too.
+    fn garbage_victim(&self, index: usize, tried: &Tried) -> Option<Victim> {
+        if !tried.roomless.is_empty() || tried.emptied >= GARBAGE_VICTIMS_MAX {
+            return None;
+        }
+        let directory = &self.places[index].directory;
+        let length: u64 = directory.segments.read().values().map(|segment| segment.length()).sum();
+        let mut candidates = self.candidates(directory);
+        candidates.retain(|(segment, _)| segment.header.kind != SegmentKind::Log);
+        if candidates.iter().map(|(segment, _)| segment.garbage()).sum::<u64>() <= length / GARBAGE_PART {
+            return None;
+        }
+        let part = if self.is_asked_for(index) { GARBAGE_PART_IN_HASTE } else { GARBAGE_PART };
+        let room = directory.free_bytes().saturating_sub(directory.segment_bytes());
+        let mut segments: Vec<_> = candidates
+            .into_iter()
+            .filter_map(|(segment, _)| {
+                let (garbage, length) = (segment.garbage(), segment.length());
+                let is_worth_it = garbage > length / part && length - garbage <= room;
+                is_worth_it.then(|| (garbage * 100 / length, segment))
+            })
+            .collect();
+        segments.sort_by_key(|(percent, segment)| (std::cmp::Reverse(*percent), segment.key()));
+        let (_, segment) = segments.into_iter().find(|(_, segment)| segment.doom())?;
+        let directory = Arc::clone(directory);
+        Some(Victim { directory, segment, may_stay: false, may_be_put_off: false, carried: Carried::All })
+    }
+
     /// The best victim: a segment of which nothing is needed, then the oldest of those of which half is free, then the
     /// one that frees most.
-    fn best_victim(&self, directory: &Arc<Directory>, tried: &Tried, with_renewed: bool) -> Option<Victim> {
+    fn best_victim(&self, directory: &Arc<Directory>, tried: &Tried, with_put_off: bool) -> Option<Victim> {
         let mut candidates = self.candidates(directory);
         candidates.retain(|(segment, freed)| {
             let needs_no_room = *freed == segment.length() && !tried.roomless.contains(&segment.key());
-            let may_have_a_turn = with_renewed || !tried.renewed.contains(&segment.key());
-            may_have_a_turn && (tried.roomless.is_empty() || needs_no_room)
+            let may_have_a_turn = with_put_off || !tried.put_off.contains_key(&segment.key());
+            let is_worth_it = *freed >= segment.length() / LEAST_FREED;
+            may_have_a_turn && is_worth_it && (tried.roomless.is_empty() || needs_no_room)
         });
-        let is_easy = |(segment, freed): &(Arc<Segment>, u64)| *freed >= segment.length() / 2;
-        let (mut easy, mut hard): (Vec<_>, Vec<_>) = candidates.into_iter().partition(is_easy);
-        // Empty segments first.
-        easy.sort_by_key(|(segment, freed)| {
+        candidates.sort_by_key(|(segment, freed)| {
+            let leaves_last = tried.put_off.get(&segment.key()) == Some(&Leaves::Last);
             let is_empty = segment.live_bytes.load(Ordering::SeqCst) == 0 && *freed == segment.length();
-            (!is_empty, segment.age.load(Ordering::SeqCst), segment.key())
+            // Empty segments first, and of those that are hard to empty the one that frees most.
+            let (order, is_hard) = match is_easy(segment, *freed) {
+                true => (segment.age.load(Ordering::SeqCst), false),
+                false => (u64::MAX - *freed, true),
+            };
+            (leaves_last, is_hard, !is_empty, order, segment.key())
         });
-        hard.retain(|(segment, freed)| *freed >= segment.length() / LEAST_FREED);
-        hard.sort_by_key(|(segment, freed)| (std::cmp::Reverse(*freed), segment.key()));
-        let easy = easy.into_iter().map(|(segment, _)| (segment, true));
-        let mut ranked = easy.chain(hard.into_iter().map(|(segment, _)| (segment, false)));
-        let (segment, may_stay) = ranked.find(|(segment, _)| segment.doom())?;
+        let (segment, freed) = candidates.into_iter().find(|(segment, _)| segment.doom())?;
         let carried = Carried::Worthwhile { bytes_max: carried_max(&segment) };
-        Some(Victim { directory: Arc::clone(directory), segment, may_stay, carried })
+        let may_stay = is_easy(&segment, freed);
+        Some(Victim { directory: Arc::clone(directory), segment, may_stay, may_be_put_off: true, carried })
     }
 
     /// The segments of a directory that may go, with the bytes that each frees if nothing is carried only because it is
@@ -229,7 +272,7 @@ impl Inner {
         let goes = self.may_go(&directory, &segment) && segment.doom();
         // Everything that is worth keeping is kept: the room comes back in the other segments.
         let carried = Carried::Worthwhile { bytes_max: segment.length() };
-        goes.then_some(Victim { directory, segment, may_stay: false, carried })
+        goes.then_some(Victim { directory, segment, may_stay: false, may_be_put_off: false, carried })
     }
 
     /// The oldest small segment of a directory that has too many. `None` when none can go now.
@@ -251,7 +294,7 @@ impl Inner {
             victim = oldest();
         }
         let (directory, segment) = (Arc::clone(directory), Arc::clone(victim?));
-        Some(Victim { directory, segment, may_stay: false, carried: Carried::All })
+        Some(Victim { directory, segment, may_stay: false, may_be_put_off: false, carried: Carried::All })
     }
 
     /// Seals open segments that are longer than segments may now be, because the file system has less room than when
@@ -326,17 +369,12 @@ impl Inner {
         members
     }
 
-    /// Whether more of a segment is worth keeping than reclaim may carry.
-    pub(super) fn is_mostly_kept(self: &Arc<Self>, segment: &Segment, members: &[(Bytes, Generation)]) -> bool {
-        let kept = |(key, generation): &(Bytes, Generation)| {
-            let object = self.object(key).filter(|object| object.generation() == *generation);
-            object.map_or(0, |object| {
-                let entry = object.entry();
-                let keep = entry.pinned || self.is_worth_keeping(key, entry);
-                if keep { entry.bytes_in(segment.key()) } else { 0 }
-            })
-        };
-        members.iter().map(kept).sum::<u64>() > carried_max(segment)
+    /// Lets other victims go before this one.
+    pub(super) fn put_off(&self, victim: &Victim, members: &[(Bytes, Generation)]) {
+        match victim.may_stay {
+            true => self.renew(&victim.segment, members),
+            false => victim.segment.spare(),
+        }
     }
 
     /// Counts all of a segment as carried forward, without moving it: it becomes the youngest, and its objects must be
@@ -352,6 +390,11 @@ impl Inner {
         segment.spare();
         self.room.notify_waiters();
     }
+}
+
+/// Whether reclaim carries no more than half of a segment.
+fn is_easy(segment: &Segment, freed: u64) -> bool {
+    freed >= segment.length() / 2
 }
 
 /// The segment with the highest number stays, so that a start never reuses a number: a reference to a deleted segment

@@ -8,9 +8,9 @@ use super::*;
 use crate::reclaim::Carried;
 use crate::reclaim::worth::carried_max;
 use crate::record::commit::{AnnotationBody, CommitBody, WriteBody};
-use crate::{Access, Annotation, Retention};
+use crate::{Access, Annotation, Leaves, Retention};
 
-/// Keeps keys that begin with `k`, and records what was evicted.
+/// Keeps keys that begin with `k`, and longest those with `l`. Records what was evicted.
 #[derive(Default)]
 struct Keep {
     asked: Mutex<Vec<(String, Access)>>,
@@ -18,11 +18,15 @@ struct Keep {
 }
 
 impl Retention for Keep {
-    fn keep(&self, key: &[u8], access: Access) -> bool {
+    fn leaves(&self, key: &[u8], access: Access) -> Leaves {
         let key = String::from_utf8(key.to_vec()).unwrap();
-        let keep = key.starts_with('k');
+        let leaves = match key.as_bytes() {
+            [b'k', ..] => Leaves::Later,
+            [b'l', ..] => Leaves::Last,
+            _ => Leaves::First,
+        };
         self.asked.lock().push((key, access));
-        keep
+        leaves
     }
 
     fn evicted(&self, key: &[u8], bytes: u64) {
@@ -140,6 +144,11 @@ async fn a_reader_keeps_its_bytes_through_reclaim() {
     churn(&store, 20).await;
     store.inner.snapshot().await.unwrap();
     churn(&store, 20).await;
+    // What frees more goes before the log.
+    let log = first[0].trim_end_matches(".log").parse().unwrap();
+    if store.inner.places[0].directory.segment(log).is_some() {
+        reclaim_now(&store, log).await.unwrap();
+    }
     let names = disk.list().await.unwrap();
     assert!(first.iter().all(|name| !names.contains(name)), "{first:?} are reclaimed: {names:?}");
     assert_eq!(read_object(&held[0]).await.unwrap(), pattern(4, 300));
@@ -176,19 +185,37 @@ async fn retention_decides_what_stays_of_clean_objects() {
 
 #[tokio::test]
 async fn clean_objects_that_all_want_to_stay_still_make_room() {
+    for kept in ["k", "l"] {
+        let disk = MemoryDisk::default();
+        let store = tight(&disk).await;
+        store.set_retention(Arc::<Keep>::default());
+        for index in 0..2000 {
+            put_fill(&store, &format!("{kept}{index}"), &pattern(index, 900)).await;
+        }
+        let counters = store.counters();
+        assert!(counters.reclaimed_segments > 20);
+        assert!(counters.carried_bytes <= counters.reclaimed_bytes / 4 * 3, "{counters:?}");
+        assert!(store.usage().objects > 100);
+    }
+}
+
+#[tokio::test]
+async fn what_leaves_last_stays_beside_others_that_all_want_to_stay() {
     let disk = MemoryDisk::default();
     let store = tight(&disk).await;
     store.set_retention(Arc::<Keep>::default());
     for index in 0..2000 {
-        let key = format!("k{index}");
-        let object = NewObject { pinned: false, ..named(&store, &key, 900) };
-        let staged = stage_as(&store, Class::Fill, object, &pattern(index, 900)).await.unwrap();
-        store.publish_fill(staged).await.unwrap();
+        if index < 200 {
+            put_fill(&store, &format!("l{index}"), &pattern(index, 900)).await;
+        }
+        put_fill(&store, &format!("k{index}"), &pattern(index, 900)).await;
+    }
+    for index in 0..200 {
+        assert_eq!(read(&store, &format!("l{index}")).await.unwrap(), pattern(index, 900));
     }
     let counters = store.counters();
     assert!(counters.reclaimed_segments > 20);
     assert!(counters.carried_bytes <= counters.reclaimed_bytes / 4 * 3, "{counters:?}");
-    assert!(store.usage().objects > 100);
 }
 
 /// A hot set that fills its own segments stays complete, and nothing of it is written again.
@@ -365,6 +392,31 @@ async fn segments_that_nobody_needs_go_first() {
     assert!(store.counters().reclaimed_segments > 20);
     assert_eq!(store.counters().carried_bytes, 0);
     assert!((0..20).all(|index| store.peek(format!("k{index}").as_bytes()).is_some()));
+}
+
+/// A quota evicts the objects of one path and leaves their bytes between those of others.
+#[tokio::test]
+async fn nothing_is_evicted_while_what_is_live_fits_beside_much_garbage() {
+    let disk = MemoryDisk::default();
+    let store = tight(&disk).await;
+    store.set_retention(Arc::<Keep>::default());
+    for index in 0..1200 {
+        put_fill(&store, &format!("scan{index}"), &pattern(index, 900)).await;
+        if index >= 20 {
+            let key = format!("scan{}", index - 20);
+            assert!(store.evict(key.as_bytes(), generation(&store, &key)), "{key}");
+        }
+        if index % 4 == 0 && index < 1000 {
+            put_fill(&store, &format!("other{index}"), &pattern(index, 900)).await;
+        }
+        settle().await;
+    }
+    for index in (0..1000).step_by(4) {
+        assert_eq!(read(&store, &format!("other{index}")).await.unwrap(), pattern(index, 900));
+    }
+    let counters = store.counters();
+    assert!(counters.reclaimed_segments > 20);
+    assert!(counters.carried_bytes < counters.reclaimed_bytes / 2, "{counters:?}");
 }
 
 #[tokio::test]

@@ -29,7 +29,7 @@ const SETTINGS: [(&str, &str); 14] = [
 ];
 
 const WRITE_MODES: [&str; 5] = ["WRITE_THROUGH", "WRITE_BACK", "TRANSIENT", "READ_ONLY", "NO_CACHE"];
-const EVICTION_ORDERS: [&str; 3] = ["LRU", "FIFO", "S3-FIFO"];
+const EVICTION_ORDERS: [&str; 4] = ["LRU", "FIFO", "S3-FIFO", "LAST"];
 const PINNED_FULL: [&str; 2] = ["reject", "write-through"];
 const REPLICAS_MISSING: [&str; 2] = ["reject", "write-through"];
 const DURABILITIES: [&str; 2] = ["fsync", "os"];
