@@ -45,6 +45,10 @@ impl<S> Lingering<S> {
     pub fn new(stream: S, clock: Arc<dyn Clock>, linger: Linger) -> Self {
         Self { stream, clock, linger, timer: None, is_over: false }
     }
+
+    pub fn get_ref(&self) -> &S {
+        &self.stream
+    }
 }
 
 impl<S: AsyncRead + Unpin> AsyncRead for Lingering<S> {

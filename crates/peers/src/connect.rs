@@ -28,6 +28,9 @@ const CONNECT_MAX: Duration = Duration::from_secs(3);
 /// When nothing is confirmed for so long, the other machine or the network is gone.
 const SILENCE_MAX: Duration = Duration::from_secs(10);
 
+/// On an idle connection, the other end is asked after half of [`SILENCE_MAX`], and so often in the rest of it.
+const PROBES: u32 = 3;
+
 /// Any name does: the key says who it is.
 const NAME: &str = "forebay-peer";
 
@@ -49,6 +52,9 @@ impl Connector {
         let connect = async {
             let stream = TcpStream::connect(address).await?;
             set_up(&stream)?;
+            if self.protocol == Protocol::Frames {
+                limit_silence(&stream)?;
+            }
             let name = ServerName::try_from(NAME).expect("this is a name");
             self.tls.connect(name, stream).await
         };
@@ -66,13 +72,17 @@ impl Connector {
     }
 }
 
-/// Both ends notice when the other one is gone without a word.
+/// An end that has nothing to send notices when the other one is gone without a word.
 pub(crate) fn set_up(stream: &TcpStream) -> io::Result<()> {
     stream.set_nodelay(true)?;
-    let socket = SockRef::from(stream);
-    let probes = TcpKeepalive::new().with_time(SILENCE_MAX / 2).with_interval(SILENCE_MAX / 5);
-    socket.set_tcp_keepalive(&probes)?;
-    socket.set_tcp_user_timeout(Some(SILENCE_MAX))
+    let probes = TcpKeepalive::new().with_time(SILENCE_MAX / 2).with_retries(PROBES);
+    SockRef::from(stream).set_tcp_keepalive(&probes.with_interval(SILENCE_MAX / 2 / PROBES))
+}
+
+/// An end that sends notices it, too. Only for connections on which both ends always read: Linux also cuts off another
+/// end that lives and has no room for more.
+pub(crate) fn limit_silence(stream: &TcpStream) -> io::Result<()> {
+    SockRef::from(stream).set_tcp_user_timeout(Some(SILENCE_MAX))
 }
 
 impl Service<Uri> for Connector {

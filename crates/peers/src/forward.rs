@@ -9,14 +9,14 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures::TryStreamExt;
 use http::header::{CONNECTION, CONTENT_LENGTH, TE, TRAILER, TRANSFER_ENCODING, UPGRADE};
-use http::{HeaderMap, HeaderName, Method, Request, Response, StatusCode};
+use http::{HeaderMap, HeaderName, Method, Request, Response};
 use http_body::{Body, Frame};
 use http_body_util::{BodyExt, StreamBody};
 
 use crate::client::Peers;
 use crate::error::chain;
 use crate::frames::{Answer, BODY_BYTES_MAX, whole_body};
-use crate::message::{FETCH, FORWARD, KIND, PeerBody, is_refused, strip, text, value};
+use crate::message::{FETCH, FORWARD, KIND, PeerBody, has_no_body, is_refused, strip, text, value};
 use crate::question::timed;
 use crate::requests::Origin;
 use crate::{Error, Result};
@@ -132,8 +132,8 @@ fn refused_by(worker: &str) -> Error {
 
 /// Whether an answer has the body that its head announces. Otherwise a client would take what follows for more of it.
 fn has_its_length(answer: &Response<Bytes>, is_head: bool) -> bool {
-    let has_no_body = is_head || matches!(answer.status(), StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
-    has_no_body || content_length(answer.headers()).is_none_or(|length| length == answer.body().len())
+    has_no_body(answer.status(), is_head)
+        || content_length(answer.headers()).is_none_or(|length| length == answer.body().len())
 }
 
 fn content_length(headers: &HeaderMap) -> Option<usize> {

@@ -56,6 +56,11 @@ pub(crate) fn text<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a 
     headers.get(name)?.to_str().ok()
 }
 
+/// Whether an answer has no body, whatever length its head names (RFC 9110, section 6.4.1).
+pub(crate) fn has_no_body(status: StatusCode, is_head: bool) -> bool {
+    is_head || matches!(status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED)
+}
+
 pub(crate) fn refused() -> Response<PeerBody> {
     let answer = Response::builder().status(StatusCode::MISDIRECTED_REQUEST).header(REFUSED, value("1"));
     // Its body is not read.

@@ -134,6 +134,9 @@ impl PeerServer {
         let ended = match Protocol::of(stream.get_ref().1.alpn_protocol()) {
             Some(Protocol::Http) => self.messages(stream, linger, stop).await,
             Some(Protocol::Frames) => {
+                if let Err(error) = connect::limit_silence(stream.get_ref().0.get_ref()) {
+                    return tracing::debug!(peer, %error, "connection of another worker not set up");
+                }
                 // The other worker may have sent requests that it does not know to be refused.
                 linger.at_the_end(rest::WAIT);
                 let answerer = self.answerer();

@@ -285,8 +285,9 @@ impl http_body::Body for Breaks {
     }
 }
 
-/// What a request may ask of the worker that answers it: to wait for `let_go`, to send so many bytes, to break off with
-/// or without (0) a length.
+/// What a request may ask of the worker that answers it: to read nothing for so many seconds, to wait for `let_go`, to
+/// send so many bytes, to break off with or without (0) a length.
+const PAUSE: &str = "x-pause";
 const WAIT: &str = "x-wait";
 const LENGTH: &str = "x-length";
 const BREAKS: &str = "x-breaks";
@@ -295,10 +296,18 @@ fn number(headers: &HeaderMap, name: &str) -> Option<usize> {
     headers.get(name)?.to_str().ok()?.parse().ok()
 }
 
+/// As the kernel counts it.
+async fn pause(seconds: usize) {
+    Env::real().clock.sleep(Duration::from_secs(seconds as u64)).await;
+}
+
 #[async_trait]
 impl ClientRequests for Worker {
     async fn answer(&self, request: Request<RequestBody>, origin: Origin) -> io::Result<Response<PeerBody>> {
         let (parts, body) = request.into_parts();
+        if let Some(seconds) = number(&parts.headers, PAUSE) {
+            pause(seconds).await;
+        }
         let body = body.collect().await.map_err(io::Error::other)?.to_bytes();
         let target = parts.uri.to_string();
         let (wait, length) = (number(&parts.headers, WAIT), number(&parts.headers, LENGTH));
@@ -739,6 +748,28 @@ async fn bodies_of_any_length_come_whole_in_both_directions() {
             assert_eq!(seen.headers.contains_key("content-length"), has_length, "{length}");
         }
     }
+}
+
+/// The under store of a home may be slow, or the client.
+#[tokio::test]
+async fn who_reads_nothing_for_longer_than_a_dead_worker_is_waited_for_gets_all() {
+    const SECONDS: usize = 12;
+    // More than both ends buffer.
+    const BYTES: usize = 32 << 20;
+    let server = start().await;
+    let (peers, origin) = (server.peer(&identity(KEY, "lake")), origin());
+    let upload = async {
+        let request = Request::put("/bucket/key").header(PAUSE, SECONDS).header("content-length", BYTES);
+        let request = request.body(body(BYTES)).expect("a request");
+        let answer = peers.forward("b", request, &origin).await.expect("an answer");
+        assert_eq!(answer.into_body().collect().await.expect("a body").to_bytes().len(), BYTES);
+    };
+    let download = async {
+        let answer = peers.forward("b", get(LENGTH, BYTES), &origin).await.expect("an answer");
+        pause(SECONDS).await;
+        assert_eq!(answer.into_body().collect().await.expect("a body").to_bytes().len(), BYTES);
+    };
+    tokio::join!(upload, download);
 }
 
 #[tokio::test]

@@ -25,6 +25,9 @@ const DRAIN_MAX: Duration = Duration::from_secs(2 * 3600);
 /// In which bytes that other machines have must have come.
 const LOST_MAX: Duration = Duration::from_secs(300);
 
+/// In which a machine hears whether a copy is needed, when it asks.
+const ASK_MAX: Duration = Duration::from_secs(5);
+
 /// In which jobs end when nothing fails.
 const JOBS_MAX: Duration = Duration::from_secs(3600);
 
@@ -54,8 +57,7 @@ pub(crate) async fn last(machine: &Machine, moved: CancellationToken) -> u32 {
                     take_over(machine, &cache).await;
                     change_rules(machine, &cache).await;
                 }
-                moved.cancel();
-                check_all(machine, cache, &store).await;
+                check_all(machine, cache, &store, &moved).await;
             }
             Err(_) if world.is_flipped() => {}
             Err(error) => world.broken(format!("the worker does not start: {error}")),
@@ -82,9 +84,11 @@ pub(crate) async fn hand_over(machine: &Machine, moved: CancellationToken) {
     let work = async {
         match machine.open().await {
             Ok((cache, _)) => {
+                let began = world.clock.now();
                 let moves = Moves::new(machine, &cache, CancellationToken::new());
                 futures::future::join(moves.give_up_all(), moved.cancelled()).await;
                 check_rules_of_all(machine, &cache, &moves).await;
+                check_copies_are_dropped(machine, &cache, world.clock.now() - began).await;
                 if let Err(error) = cache.close().await {
                     world.broken(format!("the worker that leaves does not close: {error}"));
                 }
@@ -97,6 +101,22 @@ pub(crate) async fn hand_over(machine: &Machine, moved: CancellationToken) {
         world.broken("the worker that leaves does not come to its end".to_owned());
     }
     world.history.lock().crash(machine.number);
+}
+
+/// A machine that leaves keeps what others may need at most as long again as that was needed, which is `needed`.
+async fn check_copies_are_dropped(machine: &Machine, cache: &Cache, needed: Duration) {
+    let world = &machine.world;
+    let until = world.clock.now() + needed + ASK_MAX;
+    while cache.status().pinned_bytes > 0 {
+        if world.is_flipped() || world.has_transient.load(Ordering::Relaxed) {
+            return;
+        }
+        if world.clock.now() > until {
+            let bytes = cache.status().pinned_bytes;
+            return world.broken(format!("{bytes} bytes that nobody needs are pinned at the machine that leaves"));
+        }
+        world.clock.sleep(Duration::from_secs(1)).await;
+    }
 }
 
 /// Takes all slots of the machines that leave, and waits for the bytes that only their disks hold.
@@ -186,7 +206,7 @@ async fn check_rules(machine: &Machine, cache: &Cache) {
     }
 }
 
-async fn check_all(machine: &Machine, cache: Cache, store: &Store) {
+async fn check_all(machine: &Machine, cache: Cache, store: &Store, moved: &CancellationToken) {
     let world = &machine.world;
     if machine.config.engine != EngineKind::Embedded {
         check_rules(machine, &cache).await;
@@ -211,6 +231,7 @@ async fn check_all(machine: &Machine, cache: Cache, store: &Store) {
     read_all().await;
     check_jobs(machine, &cache).await;
     check_under_store(machine, &cache, &keys).await;
+    moved.cancel();
     check_rest(machine, store).await;
     check_takes_writes(machine, &cache).await;
     if cache.has_failed() {
@@ -305,12 +326,11 @@ async fn abort_uploads(machine: &Machine, cache: &Cache) {
 /// somebody else.
 async fn check_under_store(machine: &Machine, cache: &Cache, keys: &[String]) {
     let world = &machine.world;
-    let mut has_transient = false;
     for key in keys {
         let request = GetObject::whole(path(key));
         let wanted = match cache.head(request).await {
             Ok(head) if head.state == StorageState::Transient => {
-                has_transient = true;
+                world.has_transient.store(true, Ordering::Relaxed);
                 continue;
             }
             Ok(head) => Some(head.info.etag.clone()),
@@ -334,7 +354,7 @@ async fn check_under_store(machine: &Machine, cache: &Cache, keys: &[String]) {
     if status.conflicts > 0 {
         world.broken(format!("{} conflicts, and nobody else writes", status.conflicts));
     }
-    if status.pinned_bytes > 0 && !has_transient {
+    if status.pinned_bytes > 0 && !world.has_transient.load(Ordering::Relaxed) {
         world.broken(format!("{} bytes are pinned, and nothing waits", status.pinned_bytes));
     }
 }

@@ -48,6 +48,8 @@ pub(crate) struct World {
     broken: Mutex<Option<String>>,
     /// Whether anything still fails or is slow.
     pub(crate) calm: AtomicBool,
+    /// Whether there are objects in the end that never go to the under store: their bytes stay pinned.
+    pub(crate) has_transient: AtomicBool,
     /// Whether bytes at rest were damaged.
     pub(crate) flipped: AtomicBool,
     /// Whether reads of a disk have failed: what can't be read counts as damaged, for that once.
@@ -88,6 +90,7 @@ impl World {
             trace: Mutex::new(Trace { hash: TraceHash(0xcbf2_9ce4_8422_2325), lines: keeps_lines.then(Vec::new) }),
             broken: Mutex::default(),
             calm: AtomicBool::new(false),
+            has_transient: AtomicBool::new(false),
             flipped: AtomicBool::new(false),
             unreadable: AtomicBool::new(false),
             lost: AtomicBool::new(false),

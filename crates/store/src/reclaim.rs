@@ -146,27 +146,8 @@ impl Inner {
                 }
                 return;
             };
-            let (segment, key) = (&victim.segment, victim.segment.key());
-            let was_put_off = tried.put_off.contains_key(&key);
-            let may_mostly_stay = segment.length() - segment.garbage() > carried_max(segment);
-            if victim.may_be_put_off && !was_put_off && may_mostly_stay && segment.renews_unchecked() {
-                tried.put_off.insert(key, Leaves::Last);
-                self.put_off(&victim, &[]);
-                continue;
-            }
-            let mut members = self.members(key).await;
-            if victim.may_be_put_off {
-                let worth = self.worth(segment, &mut members).await;
-                if let Some(leaves) = worth.exceeds(carried_max(segment))
-                    && !was_put_off
-                    && (victim.may_stay || leaves == Leaves::Last)
-                {
-                    tried.put_off.insert(key, leaves);
-                    segment.renew_unchecked(if leaves == Leaves::Last { RENEWALS_UNCHECKED } else { 0 });
-                    self.put_off(&victim, &members);
-                    continue;
-                }
-            }
+            let key = victim.segment.key();
+            let Some(members) = self.members_unless_put_off(&victim, &mut tried).await else { continue };
             tried.emptied += usize::from(victim.carried == Carried::All);
             match self.take_back(victim, members).await {
                 TakenBack::Done => tried.roomless.clear(),
@@ -177,6 +158,30 @@ impl Inner {
                 TakenBack::NotNow => return,
             }
         }
+    }
+
+    /// What is in a victim. `None`: so much of it should stay that others are tried before it.
+    async fn members_unless_put_off(&self, victim: &Victim, tried: &mut Tried) -> Option<Vec<(Bytes, Generation)>> {
+        let (segment, key) = (&victim.segment, victim.segment.key());
+        let was_put_off = tried.put_off.contains_key(&key);
+        let may_mostly_stay = segment.length() - segment.garbage() > carried_max(segment);
+        if victim.may_be_put_off && !was_put_off && may_mostly_stay && segment.renews_unchecked() {
+            tried.put_off.insert(key, Leaves::Last);
+            self.put_off(victim, &[]);
+            return None;
+        }
+        let mut members = self.members(key).await;
+        if !victim.may_be_put_off {
+            return Some(members);
+        }
+        let worth = self.worth(segment, &mut members).await;
+        let leaves = worth.exceeds(carried_max(segment));
+        let leaves = leaves.filter(|leaves| !was_put_off && (victim.may_stay || *leaves == Leaves::Last));
+        let Some(leaves) = leaves else { return Some(members) };
+        tried.put_off.insert(key, leaves);
+        segment.renew_unchecked(if leaves == Leaves::Last { RENEWALS_UNCHECKED } else { 0 });
+        self.put_off(victim, &members);
+        None
     }
 
     /// Merges the small segments that many starts leave. It stops when the directory lacks room, or when a writer waits

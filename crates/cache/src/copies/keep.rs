@@ -15,7 +15,7 @@ use futures::{StreamExt, TryStreamExt};
 
 use super::CopyId;
 use super::append::append_all;
-use super::kept::PAUSES;
+use super::kept::{PAUSES, UNDECIDED_PAUSE_MAX};
 use crate::persist::StoreSource;
 use crate::policies::groups::group_of;
 use crate::space::Reservation;
@@ -106,7 +106,8 @@ impl Worker {
                 }
                 due = self.kept.due() => due,
             };
-            let pauses: BTreeMap<CopyId, usize> = due.into_iter().collect();
+            // What is asked for in two series goes on with the shorter pause.
+            let pauses: BTreeMap<CopyId, usize> = due.into_iter().rev().collect();
             let fates = tokio::select! {
                 biased;
                 () = self.stop.cancelled() => return,
@@ -119,11 +120,12 @@ impl Worker {
                     problem = Some(error);
                 }
                 let pause = pauses[&id] + 1;
-                let is_prepared = self.kept.is_prepared(&id);
-                if is_prepared {
-                    self.kept.ask_later(id, pause.min(PAUSES.len() - 1));
-                } else if fate != Fate::Gone && (was_prepared || pause < PAUSES.len()) {
-                    self.kept.ask_later(id, if was_prepared { 1 } else { pause });
+                if self.kept.is_prepared(&id) {
+                    self.kept.ask_later(id, pause.min(UNDECIDED_PAUSE_MAX));
+                } else if was_prepared {
+                    self.kept.ask_later(id, 1);
+                } else if pause < PAUSES.len() && self.is_pinned(&id) {
+                    self.kept.ask_later(id, pause);
                 }
             }
             // Once for all of them: a disk that takes no writes fails each.
@@ -236,17 +238,30 @@ impl Worker {
         result
     }
 
+    /// Asks from now on for what this worker has of slots that it gives up: their next home says when nobody needs it.
+    pub(crate) fn ask_for_lost(&self, slots: &SlotSet) {
+        if self.others.is_some() {
+            self.pinned_in(slots).into_iter().for_each(|id| self.kept.ask_later(id, 0));
+        }
+    }
+
     /// Pinned bytes of keys that are at home elsewhere.
     fn held_elsewhere(&self) -> Vec<CopyId> {
+        self.catalog.slots().map(|slots| self.pinned_in(&slots.others())).unwrap_or_default()
+    }
+
+    fn pinned_in(&self, slots: &SlotSet) -> Vec<CopyId> {
         let mut pinned = Vec::new();
-        let Some(slots) = self.catalog.slots() else { return pinned };
         self.store.for_each_object(&mut |key, generation, is_pinned| {
-            let is_elsewhere = |hash| !slots.has_hash(hash);
-            if is_pinned && matches!(records::scope(key), Scope::Path(hash) if is_elsewhere(hash)) {
+            if is_pinned && matches!(records::scope(key), Scope::Path(hash) if slots.has_hash(hash)) {
                 pinned.push(CopyId { key: Bytes::copy_from_slice(key), generation });
             }
         });
         pinned.sort_unstable();
         pinned
+    }
+
+    fn is_pinned(&self, id: &CopyId) -> bool {
+        self.store.peek(&id.key).is_some_and(|shown| shown.generation() == id.generation && shown.is_pinned())
     }
 }

@@ -14,7 +14,7 @@ use crate::space::Reservation;
 
 /// The pause before the first question about a copy, and before each later one: doubled, so a copy is kept at most as
 /// long again as it is wanted. What is wanted for longer is asked for with every sweep.
-pub(super) const PAUSES: [Duration; 7] = [
+pub(super) const PAUSES: [Duration; 10] = [
     Duration::from_secs(1),
     Duration::from_secs(2),
     Duration::from_secs(4),
@@ -22,7 +22,13 @@ pub(super) const PAUSES: [Duration; 7] = [
     Duration::from_secs(16),
     Duration::from_secs(32),
     Duration::from_secs(64),
+    Duration::from_secs(128),
+    Duration::from_secs(256),
+    Duration::from_secs(512),
 ];
+
+/// The longest of these pauses, by its number, for a copy of which no home has said yet whether it is wanted.
+pub(super) const UNDECIDED_PAUSE_MAX: usize = 6;
 
 /// When this worker has no room for a copy, it looks for copies that nobody wants, but not more often than this.
 const HURRIED: Duration = Duration::from_secs(30);

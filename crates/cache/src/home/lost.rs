@@ -39,6 +39,7 @@ impl Worker {
         self.home.queue.drop_all(|path| slots.has_path(path));
         self.home.copies.drop_all(|path| slots.has_path(path));
         self.home.settle.forget_all(|path| slots.has_path(path));
+        self.ask_for_lost(slots);
         // Other workers may change the contents of later pages.
         self.forget_listings();
         for (path, record) in lost {

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -13,6 +14,7 @@ use forebay_cache::{
 };
 use forebay_catalog::records::{self, ObjectRecord};
 use forebay_catalog::{SlotCount, SlotSet};
+use forebay_env::Clock;
 use forebay_types::{BucketName, Generation, ObjectPath, Tags, WriteMode};
 use futures::StreamExt;
 use parking_lot::Mutex;
@@ -20,7 +22,7 @@ use tokio::sync::Semaphore;
 
 use crate::multipart::{PART, complete, create, put_part, small_parts};
 use crate::support::gate::Way;
-use crate::support::{Bench, HERE, Setup, kind, path, until};
+use crate::support::{self, Bench, HERE, Setup, kind, path, until};
 
 pub(crate) const THERE: &str = "there";
 
@@ -513,6 +515,35 @@ async fn bytes_of_keys_at_home_elsewhere_stay_until_no_record_names_them() {
     others.answer(THERE, Answer::From(there.cache.clone()));
     here.drain().await;
     there.advancing("they are dropped", || there.cache.status().pinned_bytes == 0).await;
+}
+
+#[tokio::test]
+async fn a_former_home_asks_for_what_it_has_when_it_loses_the_slots() {
+    let (others, homes) = (Others::new(), Others::new());
+    let slots = SlotSet::none(SlotCount::new(8).unwrap()).others();
+    let moves = Arc::new(support::Others::default());
+    let there = Setup {
+        worker: Some((THERE, Arc::new(homes.clone()))),
+        slots: Some(slots.clone()),
+        others: Some(Arc::clone(&moves)),
+        ..small_parts(WriteMode::WriteBack)
+    };
+    let there = there.open().await;
+    let upload = create(&there, "key").await;
+    put_part(&there, &upload, 1, PART).await;
+    there.cache.lose(&slots).await.unwrap();
+    *moves.moved.lock() = Some(slots.others());
+    let keys = [records::upload_key(&upload.path, &upload.upload_id), records::part_key(&upload.upload_id, 1)];
+    others.answer(THERE, Answer::From(there.cache.clone()));
+    let here = new_home(small_parts(WriteMode::WriteBack), &others, &there, &keys).await;
+    homes.answer(HERE, Answer::From(here.cache.clone()));
+    there.pass_seconds(2).await;
+    assert!(there.cache.status().pinned_bytes > 0, "the upload is open");
+    here.cache.abort_upload(&upload).await.unwrap();
+    let began = there.clock.monotonic();
+    there.advancing("the part is dropped", || there.cache.status().pinned_bytes == 0).await;
+    let waited = there.clock.monotonic() - began;
+    assert!(waited < Duration::from_secs(10), "{waited:?}");
 }
 
 /// Whoever asks with another generation gets nothing.

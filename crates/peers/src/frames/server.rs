@@ -12,7 +12,7 @@ use forebay_env::Env;
 use futures::future::{AbortHandle, Abortable, try_join};
 use futures::stream::FuturesUnordered;
 use futures::{FutureExt, StreamExt};
-use http::{Method, Response, StatusCode};
+use http::{Method, Response};
 use http_body::Body;
 use http_body_util::BodyExt;
 use parking_lot::Mutex;
@@ -22,7 +22,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::codec::{self, Asked};
 use super::{BODY_BYTES_MAX, whole_body};
-use crate::message::PeerBody;
+use crate::message::{PeerBody, has_no_body};
 use crate::requests::ClientRequests;
 
 /// Requests of one connection at once. More are refused.
@@ -201,7 +201,7 @@ impl Answerer {
     }
 
     async fn pack(&self, number: u64, answer: Response<PeerBody>, is_head: bool) -> Bytes {
-        let has_no_body = is_head || matches!(answer.status(), StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
+        let has_no_body = has_no_body(answer.status(), is_head);
         let length = match has_no_body || answer.body().is_end_stream() {
             true => Some(0),
             false => answer.body().size_hint().exact(),

@@ -30,7 +30,7 @@ use crate::{Leaves, Result};
 const MOST_CHANGES: u64 = 16;
 
 /// While more than one part in this many of a directory is garbage that reclaim can take, segments of which as much is
-/// garbage are emptied, and nothing live leaves. So a byte of room costs three written bytes at most.
+/// garbage are emptied first, and what is live in them is carried. So a byte of room costs three written bytes at most.
 const GARBAGE_PART: u64 = 4;
 
 /// The same while a writer waits: then a byte of room costs one.

@@ -68,6 +68,8 @@ pub(crate) struct Others {
     pub(crate) changes: Mutex<u64>,
     /// What they commit just before the next transaction with checks.
     pub(crate) ahead: Mutex<Vec<ValueWrite>>,
+    /// The slots that are at home here since some have moved.
+    pub(crate) moved: Mutex<Option<SlotSet>>,
 }
 
 /// A name for the worker of a test.
@@ -141,7 +143,8 @@ impl Catalog for SharedCatalog {
     }
 
     fn slots(&self) -> Option<SlotSet> {
-        self.slots.clone()
+        let moved = self.others.as_ref().and_then(|others| others.moved.lock().clone());
+        moved.or_else(|| self.slots.clone())
     }
 
     fn former_home(&self, _hash: u64) -> Option<String> {
