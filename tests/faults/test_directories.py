@@ -250,6 +250,35 @@ def test_lost_parts_of_open_uploads_are_told_and_uploaded_again(two, relay):
     eventually("the end of the notice", lambda: "parts-missing" not in [notice["id"] for notice in server.ask("notices")])
 
 
+def test_a_directory_that_is_removed_or_unmounted_while_the_server_runs_takes_no_more_writes(two, relay):
+    server = two(mode="WRITE_BACK", behind=relay)
+    relay.set(gone=True)
+    ledger = Ledger(server)
+    fill(ledger, count=10)
+    away = server.second.with_name("away")
+    server.second.rename(away)
+    # As a mount point looks that nothing is mounted on.
+    server.second.mkdir()
+
+    def told():
+        failed = [notice for notice in server.ask("notices") if notice["id"] == "directory-failed"]
+        return any(str(server.second) in str(notice) and "unmounted" in str(notice) for notice in failed)
+
+    eventually("a notice", told, 60)
+    assert not server.is_healthy()
+    fill(ledger, count=20)
+    ledger.check_keys()
+    assert not list(server.second.iterdir())
+    assert server.stop() == 0
+    assert not list(server.second.iterdir())
+    server.second.rmdir()
+    away.rename(server.second)
+    relay.set(gone=False)
+    server.start()
+    server.wait_until_drained()
+    ledger.check_all()
+
+
 def test_one_directory_by_two_paths_is_told(two):
     server = two()
     assert server.stop() == 0

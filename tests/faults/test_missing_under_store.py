@@ -4,9 +4,9 @@ import shutil
 
 import pytest
 
-from harness.clients import boto
+from harness.clients import boto, refused
 from harness.faults import ended_start
-from harness.servers import Forebay
+from harness.servers import Forebay, eventually
 
 
 def test_a_missing_or_empty_under_store_is_refused_and_not_made(start):
@@ -38,6 +38,83 @@ def test_a_new_under_store_is_taken_when_it_is_meant(start):
     (server.under / "another").mkdir(parents=True)
     server.start()
     boto(server).put_object(Bucket="another", Key="key", Body=b"x")
+
+
+QUICK = """
+[cache]
+settle_time = "1 s"
+persist_backoff_min = "100 ms"
+persist_backoff_max = "1 s"
+[under_store_limits]
+circuit_pause_max = "1 s"
+"""
+
+
+@pytest.fixture
+def lake(tmp_path):
+    """A server with a bucket `lake` in a directory of its own, `server.lake`."""
+    place = tmp_path / "lake"
+    place.mkdir()
+    server = Forebay(tmp_path / "server", mode="WRITE_BACK", config=f'{QUICK}[mounts]\nlake = "file://{place}"\n').start()
+    server.lake = place
+    yield server
+    server.kill()
+
+
+@pytest.mark.parametrize("ending", ["empty", "read"])
+def test_an_empty_directory_of_a_mount_is_refused_when_it_had_objects(lake, ending):
+    s3 = boto(lake)
+    if ending == "empty":
+        s3.put_object(Bucket="lake", Key="key", Body=b"x")
+        lake.wait_until_drained()
+    else:
+        (lake.lake / "key").write_bytes(b"x")
+        assert s3.get_object(Bucket="lake", Key="key")["Body"].read() == b"x"
+    assert lake.stop() == 0
+    away = lake.lake.with_name("away")
+    lake.lake.rename(away)
+    lake.lake.mkdir()
+    code, said = ended_start(lake)
+    assert code == 1 and f"mounts.lake: the directory {lake.lake} is empty" in said and "not mounted" in said, said
+    assert not list(lake.lake.iterdir())
+    # It is meant to be empty.
+    (lake.lake / ".forebay").mkdir()
+    lake.start()
+    assert lake.stop() == 0
+    shutil.rmtree(lake.lake)
+    away.rename(lake.lake)
+    lake.start()
+    assert boto(lake).get_object(Bucket="lake", Key="key")["Body"].read() == b"x"
+
+
+@pytest.mark.parametrize("is_mount, leaves", [(True, "nothing"), (True, "an empty directory"), (False, "another directory")])
+def test_a_directory_that_is_unmounted_while_the_server_runs_is_out_of_reach(lake, is_mount, leaves):
+    place, bucket = (lake.lake, "lake") if is_mount else (lake.under, "made-here")
+    s3 = boto(lake)
+    if not is_mount:
+        s3.create_bucket(Bucket=bucket)
+    s3.put_object(Bucket=bucket, Key="before", Body=b"1")
+    lake.wait_until_drained()
+    away = place.with_name("away")
+    place.rename(away)
+    if leaves != "nothing":
+        (place / bucket if leaves == "another directory" else place).mkdir(parents=True)
+    refused("ServiceUnavailable|SlowDown", s3.get_object, Bucket=bucket, Key="never read")
+    s3.put_object(Bucket=bucket, Key="meanwhile", Body=b"2")
+
+    def told():
+        return any(str(place) in str(notice) for notice in lake.ask("notices"))
+
+    eventually("a notice", told, 60)
+    assert "meanwhile" not in [path.name for path in place.rglob("*")]
+    assert lake.status()["dirtyObjects"] == 1
+    if leaves != "nothing":
+        shutil.rmtree(place)
+    away.rename(place)
+    lake.wait_until_drained()
+    assert [path.read_bytes() for path in place.rglob("meanwhile")] == [b"2"]
+    assert s3.get_object(Bucket=bucket, Key="before")["Body"].read() == b"1"
+    eventually("no notice", lambda: not told(), 60)
 
 
 @pytest.mark.parametrize("has_bucket", [False, True])

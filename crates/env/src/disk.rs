@@ -42,6 +42,8 @@ pub trait Disk: Send + Sync + 'static {
     /// Returns when all creations, removals and renames so far survive a power cut. An error has the kind `Other`, as
     /// with [`DiskFile::write_at`].
     async fn sync_directory(&self) -> io::Result<()>;
+    /// # Errors
+    /// `NotFound` when the directory is not where it was: what is written to it may be lost.
     async fn space(&self) -> io::Result<DiskSpace>;
     /// The name that operators know: the path of a real directory.
     fn label(&self) -> String;

@@ -381,7 +381,7 @@ impl Worker {
             Some(joined) => joined.catalog(),
             None => embedded(&store)?,
         };
-        under_store_gone::check_buckets(config, &mounts, catalog.as_ref()).await?;
+        under_store_gone::check_buckets(config, &mounts, catalog.as_ref(), &store).await?;
         let parts = Parts {
             env: env.clone(),
             catalog,

@@ -1,12 +1,14 @@
 //! Whether a directory under store is the one that the store has been used with. A disk that is not mounted leaves a
-//! missing or empty directory, which looks like a new under store: all buckets would be gone, and what is written would
-//! go to another disk.
+//! missing or empty directory, which looks like a new under store: all buckets, or all objects of one, would be gone,
+//! and what is written would go to another disk.
 
 use std::path::Path;
 
 use forebay_cache::Mounts;
 use forebay_catalog::{Catalog, Error, records};
+use forebay_store::Store;
 use forebay_types::BucketName;
+use forebay_ufs::directory::OWN_DIRECTORY;
 
 use crate::config::{Config, Place};
 use crate::failure::Failure;
@@ -31,40 +33,79 @@ pub(crate) fn check_present(config: &Config, directory: &Path) -> Result<(), Str
         return Ok(());
     }
     let shown = directory.display();
-    Err(format!("the directory {shown} is missing, and this store has been used before: {}", cure(directory, "BUCKET")))
+    let cure = cure("make one bucket in it", &directory.join("BUCKET"));
+    Err(format!("the directory {shown} is missing, and this store has been used before: {cure}"))
 }
 
 /// When the catalog can be read, and before anything is served.
 ///
 /// # Errors
 /// What to do about it.
-pub(crate) async fn check_buckets(config: &Config, mounts: &Mounts, catalog: &dyn Catalog) -> Result<(), Failure> {
+pub(crate) async fn check_buckets(
+    config: &Config,
+    mounts: &Mounts,
+    catalog: &dyn Catalog,
+    store: &Store,
+) -> Result<(), Failure> {
+    for (bucket, place) in &config.mounts {
+        if let Some(directory) = place.directory() {
+            check_mount(bucket, directory, catalog, store).await?;
+        }
+    }
     let directory = config.root.as_ref().and_then(Place::directory);
     let (Some(directory), Some(root)) = (directory, &mounts.root) else { return Ok(()) };
     // One that can't be read is told by its probe.
     if !root.list().await.is_ok_and(|found| found.is_empty()) {
         return Ok(());
     }
-    let known = known_bucket(mounts, catalog).await.map_err(|error| Failure::of("the catalog", &error))?;
+    let is_there = |bucket: &BucketName| !mounts.mounts.contains_key(bucket);
+    let known = known_bucket(catalog, is_there).await.map_err(|error| Failure::of("the catalog", &error))?;
     let Some(bucket) = known else { return Ok(()) };
-    let shown = directory.display();
+    let (shown, cure) = (directory.display(), cure("make one bucket in it", &directory.join(bucket.as_str())));
     Err(Failure::Failed(format!(
-        "under_store.url: the directory {shown} has no buckets, and this store knows the bucket {bucket} there: {}",
-        cure(directory, bucket.as_str())
+        "under_store.url: the directory {shown} has no buckets, and this store knows the bucket {bucket} there: {cure}"
     )))
 }
 
-fn cure(directory: &Path, bucket: &str) -> String {
-    let path = directory.join(bucket);
+/// # Errors
+/// When the directory of one bucket is empty, and was not.
+async fn check_mount(
+    bucket: &BucketName,
+    directory: &Path,
+    catalog: &dyn Catalog,
+    store: &Store,
+) -> Result<(), Failure> {
+    // One that can't be read is told by its probe.
+    if !std::fs::read_dir(directory).is_ok_and(|mut entries| entries.next().is_none()) {
+        return Ok(());
+    }
+    let known = known_bucket(catalog, |known| known == bucket).await;
+    let known = known.map_err(|error| Failure::of("the catalog", &error))?;
+    let mut is_known = known.is_some();
+    store.for_each_object(&mut |key, _, _| {
+        is_known |= records::parse_object_key(key).is_some_and(|path| path.bucket == *bucket);
+    });
+    if !is_known {
+        return Ok(());
+    }
+    let (shown, cure) = (directory.display(), cure("make a directory in it", &directory.join(OWN_DIRECTORY)));
+    Err(Failure::Failed(format!(
+        "mounts.{bucket}: the directory {shown} is empty, and this store knows objects of this bucket: {cure}"
+    )))
+}
+
+fn cure(doing: &str, made: &Path) -> String {
     format!(
-        "its disk is probably not mounted. Mount it and start again; if a new, empty under store is meant, make one bucket in it first (mkdir -p {})",
-        path.display()
+        "its disk is probably not mounted. Mount it and start again; if a new, empty under store is meant, {doing} first (mkdir -p {})",
+        made.display()
     )
 }
 
-/// A bucket of `under_store.url` that has been seen, or has objects that wait here.
-async fn known_bucket(mounts: &Mounts, catalog: &dyn Catalog) -> Result<Option<BucketName>, Error> {
-    let is_there = |bucket: &BucketName| !mounts.mounts.contains_key(bucket);
+/// One of these buckets that has been seen, or has objects that wait here.
+async fn known_bucket(
+    catalog: &dyn Catalog,
+    is_asked: impl Fn(&BucketName) -> bool,
+) -> Result<Option<BucketName>, Error> {
     let ranges = [records::all_buckets_range(), records::all_objects_range()];
     for (mut from, to) in ranges {
         loop {
@@ -74,7 +115,7 @@ async fn known_bucket(mounts: &Mounts, catalog: &dyn Catalog) -> Result<Option<B
             let bucket_of = |key: &[u8]| {
                 records::parse_bucket_key(key).or_else(|| records::parse_object_key(key).map(|path| path.bucket))
             };
-            if let Some(bucket) = found.iter().filter_map(|(key, _)| bucket_of(key)).find(is_there) {
+            if let Some(bucket) = found.iter().filter_map(|(key, _)| bucket_of(key)).find(&is_asked) {
                 return Ok(Some(bucket));
             }
         }

@@ -4,6 +4,7 @@ pub(crate) mod log_list;
 pub(crate) mod unanswered;
 
 use std::collections::{BTreeMap, VecDeque};
+use std::io;
 use std::sync::{Arc, Weak};
 
 use bytes::Bytes;
@@ -325,6 +326,7 @@ impl Directory {
                 self.possible_bytes.store(used.saturating_add(space.free), Ordering::SeqCst);
                 self.file_system_bytes.store(space.total, Ordering::SeqCst);
             }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => self.fail(&error.to_string()),
             Err(error) => tracing::warn!(directory = self.disk.label(), %error, "could not see how full the disk is"),
         }
     }

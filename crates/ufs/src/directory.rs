@@ -37,6 +37,7 @@ pub use calls::DIRECTORY_CALLS_MAX;
 use calls::DirectoryCalls;
 use errors::{failed, is_absent};
 use names::Kept;
+pub use own::OWN_DIRECTORY;
 use own::own;
 use paths::{Durable, Place};
 pub use root::DirectoryRoot;
@@ -88,7 +89,7 @@ impl DirectoryStore {
     /// `NoBucket` when it does not.
     pub async fn open(env: Env, root: PathBuf) -> Result<Self> {
         let calls = DirectoryCalls::new(&env.background);
-        Self::open_root(env, Root::new(root, None), calls, Kept::default()).await
+        Self::open_root(env, Root::new(root), calls, Kept::default()).await
     }
 
     async fn open_root(env: Env, root: Root, calls: DirectoryCalls, kept: Kept) -> Result<Self> {

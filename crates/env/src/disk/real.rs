@@ -2,13 +2,13 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, IoSlice};
-use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use rustix::fs::{FlockOperation, OFlags};
+use rustix::fs::{AtFlags, Dir, FlockOperation, Mode, OFlags};
 use rustix::io::ReadWriteFlags;
 
 use super::buffers::Buffers;
@@ -19,6 +19,9 @@ use crate::Calls;
 /// Holds the lock on the directory. Not listed.
 const LOCK_FILE: &str = "lock";
 
+/// Files are private.
+const FILE_MODE: u32 = 0o600;
+
 /// Buffers of one `pwritev`: Linux takes at most 1,024 (`IOV_MAX`).
 const BUFFERS_MAX: usize = 1024;
 
@@ -28,7 +31,7 @@ pub const DISK_CALLS_MAX: usize = 48;
 /// A directory that only this process uses.
 pub struct RealDisk {
     path: Arc<PathBuf>,
-    /// For syncs of the directory, so that they need no other descriptor.
+    /// Files are opened in it, and not by the path: that may lead to another directory by now.
     directory: Arc<File>,
     buffers: Arc<Buffers>,
     calls: Calls,
@@ -77,15 +80,36 @@ impl RealDisk {
         })
     }
 
-    fn file(&self, name: &str) -> PathBuf {
-        assert!(!name.is_empty() && !name.contains('/') && name != LOCK_FILE, "not a name of a file: {name:?}");
-        self.path.join(name)
+    async fn open_file(&self, name: &str, more: OFlags) -> io::Result<Arc<dyn DiskFile>> {
+        let (directory, name) = (Arc::clone(&self.directory), checked(name));
+        let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC | more;
+        let open = move || Ok(rustix::fs::openat(&directory, name, flags, Mode::from_raw_mode(FILE_MODE))?);
+        Ok(self.opened(File::from(blocking(&self.calls, open).await?)))
+    }
+}
+
+fn checked(name: &str) -> String {
+    assert!(!name.is_empty() && !name.contains('/') && name != LOCK_FILE, "not a name of a file: {name:?}");
+    name.to_owned()
+}
+
+/// # Errors
+/// `NotFound` when the path does not lead to this directory.
+fn check_path(directory: &File, path: &Path) -> io::Result<()> {
+    let identity = |found: std::fs::Metadata| (found.dev(), found.ino());
+    match std::fs::metadata(path).map(identity) {
+        Ok(found) if found == identity(directory.metadata()?) => Ok(()),
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        Ok(_) | Err(_) => {
+            let problem = "its path does not lead to it any more: it was removed, or its disk was unmounted";
+            Err(io::Error::new(io::ErrorKind::NotFound, problem))
+        }
     }
 }
 
 fn options() -> OpenOptions {
     let mut options = OpenOptions::new();
-    options.read(true).write(true).mode(0o600).custom_flags(OFlags::NOFOLLOW.bits() as i32);
+    options.read(true).write(true).mode(FILE_MODE).custom_flags(OFlags::NOFOLLOW.bits() as i32);
     options
 }
 
@@ -113,36 +137,33 @@ async fn blocking<T: Send + 'static>(
 #[async_trait]
 impl Disk for RealDisk {
     async fn create(&self, name: &str) -> io::Result<Arc<dyn DiskFile>> {
-        let path = self.file(name);
-        let file =
-            blocking(&self.calls, move || options().create_new(true).open(path).map_err(without_descriptor)).await?;
-        Ok(self.opened(file))
+        self.open_file(name, OFlags::CREATE | OFlags::EXCL).await.map_err(without_descriptor)
     }
 
     async fn open(&self, name: &str) -> io::Result<Arc<dyn DiskFile>> {
-        let path = self.file(name);
-        let file = blocking(&self.calls, move || options().open(path)).await?;
-        Ok(self.opened(file))
+        self.open_file(name, OFlags::empty()).await
     }
 
     async fn list(&self) -> io::Result<Vec<String>> {
-        let path = Arc::clone(&self.path);
+        let directory = Arc::clone(&self.directory);
         blocking(&self.calls, move || {
-            let names = std::fs::read_dir(path.as_path())?.map(|entry| Ok(entry?.file_name().into_string().ok()));
+            let names =
+                Dir::read_from(&directory)?.map(|entry| Ok(entry?.file_name().to_str().ok().map(str::to_owned)));
             let names = names.collect::<io::Result<Vec<_>>>()?;
-            Ok(names.into_iter().flatten().filter(|name| name != LOCK_FILE).collect())
+            let is_file = |name: &String| ![".", "..", LOCK_FILE].contains(&name.as_str());
+            Ok(names.into_iter().flatten().filter(is_file).collect())
         })
         .await
     }
 
     async fn remove(&self, name: &str) -> io::Result<()> {
-        let path = self.file(name);
-        blocking(&self.calls, move || std::fs::remove_file(path)).await
+        let (directory, name) = (Arc::clone(&self.directory), checked(name));
+        blocking(&self.calls, move || Ok(rustix::fs::unlinkat(&directory, name, AtFlags::empty())?)).await
     }
 
     async fn rename(&self, from: &str, to: &str) -> io::Result<()> {
-        let (from, to) = (self.file(from), self.file(to));
-        blocking(&self.calls, move || std::fs::rename(from, to)).await
+        let (directory, from, to) = (Arc::clone(&self.directory), checked(from), checked(to));
+        blocking(&self.calls, move || Ok(rustix::fs::renameat(&directory, from, &directory, to)?)).await
     }
 
     async fn sync_directory(&self) -> io::Result<()> {
@@ -151,9 +172,10 @@ impl Disk for RealDisk {
     }
 
     async fn space(&self) -> io::Result<DiskSpace> {
-        let path = Arc::clone(&self.path);
+        let (directory, path) = (Arc::clone(&self.directory), Arc::clone(&self.path));
         blocking(&self.calls, move || {
-            let found = rustix::fs::statvfs(path.as_path())?;
+            check_path(&directory, &path)?;
+            let found = rustix::fs::fstatvfs(&directory)?;
             Ok(DiskSpace { total: found.f_blocks * found.f_frsize, free: found.f_bavail * found.f_frsize })
         })
         .await
@@ -278,5 +300,27 @@ mod tests {
         assert!(disk.open("link").await.is_err(), "symbolic links are not followed");
         drop(disk);
         RealDisk::open(&path).unwrap();
+    }
+
+    /// A file system is unmounted, and what is below it shows, or the directory is removed.
+    #[tokio::test]
+    async fn a_directory_that_is_not_where_it_was_is_noticed_and_no_other_one_is_taken_for_it() {
+        let base = tempfile::tempdir().unwrap();
+        let [path, old] = ["data", "old"].map(|name| base.path().join(name));
+        let disk = RealDisk::open(&path).unwrap();
+        assert!(disk.space().await.unwrap().total > 0);
+        std::fs::rename(&path, &old).unwrap();
+        assert_eq!(disk.space().await.unwrap_err().kind(), io::ErrorKind::NotFound);
+        std::fs::create_dir(&path).unwrap();
+        assert_eq!(disk.space().await.unwrap_err().kind(), io::ErrorKind::NotFound);
+        disk.create("file").await.unwrap();
+        disk.rename("file", "renamed").await.unwrap();
+        disk.open("renamed").await.unwrap();
+        assert_eq!(disk.list().await.unwrap(), ["renamed"]);
+        assert!(old.join("renamed").exists() && std::fs::read_dir(&path).unwrap().next().is_none());
+        disk.remove("renamed").await.unwrap();
+        assert!(!old.join("renamed").exists());
+        std::fs::remove_dir_all(&old).unwrap();
+        assert!(disk.create("file").await.is_err());
     }
 }

@@ -10,6 +10,11 @@ use super::kind::Kind;
 use super::problem::{Origin, Problem};
 use super::table::{self, SECTIONS, SETTINGS, Setting};
 
+const DATA_DIRS: (&str, &str) = ("store", "data_dirs");
+
+/// The directories that systemd makes for a service: `StateDirectory=` in systemd.exec(5).
+const STATE_DIRECTORY: &str = "STATE_DIRECTORY";
+
 /// A value and where it came from.
 #[derive(Debug, Clone)]
 pub(crate) struct Sourced {
@@ -50,7 +55,16 @@ impl Sources {
         let shown = if setting.kind == Kind::Secret { "…".to_owned() } else { value.to_string() };
         let wrong = |wrong: String| Problem::value(&origin, &setting.name(), &shown, &wrong);
         let value = setting.kind.check(value).map_err(wrong)?;
-        self.settings.insert((setting.section, setting.key), Sourced { value, origin });
+        let name = (setting.section, setting.key);
+        // Data that somebody looks for on one disk would be on another.
+        if let Some(Sourced { value: before, origin: Origin::File { name: file, line } }) = self.settings.get(&name)
+            && name == DATA_DIRS
+            && *before != value
+        {
+            let wrong = format!("{file}:{line} names others, which are not used");
+            self.warnings.push(origin.problem(&setting.name(), &wrong).to_string());
+        }
+        self.settings.insert(name, Sourced { value, origin });
         Ok(())
     }
 
@@ -64,6 +78,7 @@ impl Sources {
 
     /// Lays the variables `FOREBAY_SECTION_KEY` over what is there. An empty variable counts as not set.
     pub(crate) fn environment(&mut self, variables: &BTreeMap<String, String>) -> Result<(), Problem> {
+        self.state_directory(variables)?;
         for setting in SETTINGS {
             let variable = setting.variable();
             if let Some(text) = variables.get(&variable).filter(|text| !text.is_empty()) {
@@ -81,6 +96,18 @@ impl Sources {
             }
         }
         Ok(())
+    }
+
+    /// Where systemd gives the server a directory (`StateDirectory=`), the store is in it, unless the file says more.
+    fn state_directory(&mut self, variables: &BTreeMap<String, String>) -> Result<(), Problem> {
+        let (section, key) = DATA_DIRS;
+        let given = variables.get(STATE_DIRECTORY).and_then(|list| list.split(':').next());
+        let Some(text) = given.filter(|text| !text.is_empty()) else { return Ok(()) };
+        if self.get(section, key).origin != Origin::Default {
+            return Ok(());
+        }
+        let setting = table::find(section, key).expect("a setting of the table");
+        self.set_text(setting, text, Origin::Environment { variable: STATE_DIRECTORY.into() })
     }
 
     /// Lays a file over what is there. `name` is what problems call it.

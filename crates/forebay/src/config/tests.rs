@@ -418,6 +418,30 @@ fn a_value_of_several_lines_is_told_in_one() {
 }
 
 #[test]
+fn data_directories_of_the_file_are_not_left_aside_unnoticed() {
+    let file = "[store]\ndata_dirs = [\"/a\"]\n";
+    let load = |text, variables: &[_], flags: &Overrides| {
+        let config = load_with(text, variables, flags).unwrap();
+        (config.store.data_dirs, config.warnings)
+    };
+    let (service, none) = ([("STATE_DIRECTORY", "/var/lib/forebay:/more")], Overrides::default());
+    assert_eq!(load("", &service, &none), (vec!["/var/lib/forebay".into()], vec![]));
+    assert_eq!(load(file, &service, &none), (vec!["/a".into()], vec![]));
+    let flag = |path: &str| Overrides {
+        settings: vec![("--data-dir", "store", "data_dirs", path.to_owned())],
+        ..Overrides::default()
+    };
+    assert_eq!(load(file, &[], &flag("/a")), (vec!["/a".into()], vec![]));
+    let (used, warnings) = load(file, &service, &flag("/b"));
+    assert_eq!(used, [std::path::PathBuf::from("/b")]);
+    assert_eq!(warnings.len(), 1, "{warnings:?}");
+    let [flag, place] = ["--data-dir: store.data_dirs: ", ":2 names others, which are not used"];
+    assert!(warnings[0].starts_with(flag) && warnings[0].ends_with(place), "{warnings:?}");
+    let variable = [("FOREBAY_STORE_DATA_DIRS", "/c"), ("STATE_DIRECTORY", "/var/lib/forebay")];
+    assert_eq!(load("", &variable, &none), (vec!["/c".into()], vec![]));
+}
+
+#[test]
 fn a_variable_that_is_nearly_a_setting_is_told() {
     let variables = [("FOREBAY_STORE_SIZ", "1 GiB"), ("FOREBAY_TEST_SEED", "7"), ("PATH", "/bin")];
     let config = load_with("", &variables, &Overrides::default()).unwrap();

@@ -397,7 +397,7 @@ mod tests {
         }
 
         fn names(&self, from: &str) -> Arc<Stretch> {
-            let tree = Root::new(self.directory.path().to_owned(), None).open().unwrap();
+            let tree = Root::new(self.directory.path().to_owned()).open().unwrap();
             self.kept.names(&self.env, &tree, Path::new(""), from, 10).unwrap().unwrap()
         }
 

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use super::tree::Tree;
 
 /// Holds files that are being written, and metadata that does not fit an attribute.
-pub(super) const OWN_DIRECTORY: &str = ".forebay";
+pub const OWN_DIRECTORY: &str = ".forebay";
 
 /// The path of something that is not an object.
 pub(super) fn own(name: &str) -> PathBuf {

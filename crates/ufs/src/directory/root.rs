@@ -19,7 +19,7 @@ use crate::{BucketInfo, BucketRoot, Error, ErrorKind, Result, UnderStore};
 /// A directory of buckets.
 pub struct DirectoryRoot {
     env: Env,
-    path: PathBuf,
+    base: Root,
     /// All buckets are on one file system, so they share its calls.
     calls: DirectoryCalls,
     kept: Kept,
@@ -31,29 +31,32 @@ impl DirectoryRoot {
     /// # Errors
     /// Those of the file system.
     pub async fn open(env: Env, path: PathBuf) -> Result<Self> {
-        let directory = path.clone();
-        let calls = DirectoryCalls::new(&env.background);
+        let (base, calls) = (Root::new(path), DirectoryCalls::new(&env.background));
+        let root = base.clone();
         let make = move || {
-            let doing = format!("make {}", directory.display());
-            std::fs::create_dir_all(directory).map_err(|error| failed(&doing, error))
+            let doing = format!("make {}", root.base().display());
+            std::fs::create_dir_all(root.base()).map_err(|error| failed(&doing, error))?;
+            // From here on, no other directory is taken for this one.
+            root.open().map(drop).map_err(opening)
         };
         calls.write(make).await?;
-        Ok(Self { env, path, calls, kept: Kept::default() })
+        Ok(Self { env, base, calls, kept: Kept::default() })
     }
 
     fn bucket(&self, name: &BucketName) -> Root {
-        Root::new(self.path.clone(), Some(name.as_str()))
+        self.base.within(name.as_str())
     }
 }
 
 #[async_trait]
 impl BucketRoot for DirectoryRoot {
     async fn list(&self) -> Result<Vec<BucketInfo>> {
-        let path = self.path.clone();
+        let base = self.base.clone();
         self.calls
             .list(move || {
+                base.open().map_err(opening)?;
                 let mut buckets = Vec::new();
-                for entry in std::fs::read_dir(path).map_err(|error| failed("list the buckets", error))? {
+                for entry in std::fs::read_dir(base.base()).map_err(|error| failed("list the buckets", error))? {
                     let entry = entry.map_err(|error| failed("list the buckets", error))?;
                     let name = entry.file_name().into_string().ok().and_then(|name| BucketName::new(&name).ok());
                     let Some(name) = name.filter(|_| entry.file_type().is_ok_and(|kind| kind.is_dir())) else {
@@ -72,10 +75,10 @@ impl BucketRoot for DirectoryRoot {
     }
 
     async fn create(&self, name: &BucketName) -> Result<()> {
-        let (root, name) = (Root::new(self.path.clone(), None), name.clone());
+        let (root, name) = (self.base.clone(), name.clone());
         self.calls
             .write(move || {
-                let tree = root.open().map_err(|error| failed("open the directory", error))?;
+                let tree = root.open().map_err(opening)?;
                 let made = tree.create_directory(Path::new(name.as_str()));
                 // A power cut must not take the name away, with everything that is stored in the bucket. Also synced if
                 // the bucket exists: an earlier try may have been interrupted.
@@ -91,7 +94,7 @@ impl BucketRoot for DirectoryRoot {
     }
 
     async fn delete(&self, name: &BucketName) -> Result<()> {
-        let (base, bucket) = (Root::new(self.path.clone(), None), Root::new(self.path.clone(), Some(name.as_str())));
+        let (base, bucket) = (self.base.clone(), self.bucket(name));
         let name = name.clone();
         self.calls
             .write(move || {
@@ -113,7 +116,7 @@ impl BucketRoot for DirectoryRoot {
                     Ok(()) | Err(_) => {}
                 }
                 // Fails when an object was written meanwhile.
-                let base = base.open().map_err(|error| failed("open the directory", error))?;
+                let base = base.open().map_err(opening)?;
                 base.remove_directory(Path::new(name.as_str()))
                     .map_err(|_| Error::new(ErrorKind::NotEmpty, format!("the bucket {name} is not empty")))?;
                 base.sync(Path::new("")).map_err(|error| failed("sync a directory", error))
@@ -136,6 +139,10 @@ impl BucketRoot for DirectoryRoot {
     }
 
     fn label(&self) -> String {
-        format!("file://{}", self.path.display())
+        format!("file://{}", self.base.base().display())
     }
+}
+
+fn opening(error: std::io::Error) -> Error {
+    failed("open the directory", error)
 }

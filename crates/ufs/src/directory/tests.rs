@@ -246,7 +246,7 @@ async fn what_is_relied_on_is_made_durable() {
     }
     std::fs::remove_dir_all(directory.path()).unwrap();
     let gone = store.make_durable(&ObjectKey::new("a/b/key").unwrap()).await;
-    assert_eq!(gone.unwrap_err().kind, ErrorKind::NoBucket);
+    assert_eq!(gone.unwrap_err().kind, ErrorKind::Unavailable);
 }
 
 /// As when a volume is mounted over it.
@@ -260,8 +260,50 @@ async fn an_upload_does_not_end_in_a_directory_that_was_replaced() {
     std::fs::rename(&root, base.path().join("old")).unwrap();
     std::fs::create_dir(&root).unwrap();
     let placed = store.inner.place("key", temporary, &Condition::Always, ETag::new("tag"));
-    assert_eq!(placed.unwrap_err().kind, ErrorKind::NoBucket);
+    assert_eq!(placed.unwrap_err().kind, ErrorKind::Unavailable);
     assert!(!base.path().join("old/key").exists());
+}
+
+/// A disk that is not mounted any more leaves an empty directory, or none.
+#[tokio::test]
+async fn nothing_is_written_to_or_missing_in_a_directory_that_takes_the_place_of_another_one() {
+    let (base, key) = (tempfile::tempdir().unwrap(), ObjectKey::new("key").unwrap());
+    let [root, old] = ["root", "old"].map(|name| base.path().join(name));
+    std::fs::create_dir_all(root.join("bucket")).unwrap();
+    let name = forebay_types::BucketName::new("bucket").unwrap();
+    let buckets = DirectoryRoot::open(Env::real(), root.clone()).await.unwrap();
+    let stores: [Arc<dyn UnderStore>; 2] = [
+        buckets.open(&name).await.unwrap().unwrap(),
+        Arc::new(DirectoryStore::open(Env::real(), root.clone()).await.unwrap()),
+    ];
+    for store in &stores {
+        store.put(&key, upload(b"x")).await.unwrap();
+    }
+    std::fs::rename(&root, &old).unwrap();
+    let request = ListRequest { limit: 10, ..ListRequest::default() };
+    for is_there in [false, true] {
+        if is_there {
+            std::fs::create_dir_all(root.join("bucket")).unwrap();
+        }
+        for store in &stores {
+            let kinds = [
+                store.put(&key, upload(b"x")).await.unwrap_err().kind,
+                store.head(&key).await.unwrap_err().kind,
+                store.list(&request).await.unwrap_err().kind,
+                store.delete(&key, Condition::Always).await.unwrap_err().kind,
+                store.probe("").await.unwrap_err().kind,
+            ];
+            assert_eq!(kinds, [ErrorKind::Unavailable; 5], "{is_there}");
+        }
+        assert_eq!(buckets.list().await.unwrap_err().kind, ErrorKind::Unavailable);
+        assert_eq!(buckets.create(&name).await.unwrap_err().kind, ErrorKind::Unavailable);
+        assert_eq!(buckets.open(&name).await.err().unwrap().kind, ErrorKind::Unavailable);
+    }
+    std::fs::remove_dir_all(&root).unwrap();
+    std::fs::rename(&old, &root).unwrap();
+    for store in &stores {
+        assert!(store.head(&key).await.is_ok());
+    }
 }
 
 /// A listing would: of a directory with a million names it reads all of them.
@@ -281,7 +323,7 @@ async fn a_probe_is_no_listing() {
     let listings: Vec<_> = listings.collect();
     store.probe("some/prefix").await.unwrap();
     std::fs::remove_dir(directory.path()).unwrap();
-    assert_eq!(store.probe("").await.unwrap_err().kind, ErrorKind::NoBucket);
+    assert_eq!(store.probe("").await.unwrap_err().kind, ErrorKind::Unavailable);
     drop(release);
     for listing in listings {
         assert!(listing.join().await.unwrap());

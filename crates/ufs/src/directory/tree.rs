@@ -7,6 +7,7 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
+use std::sync::{Arc, OnceLock};
 
 use rustix::fs::{AtFlags, Dir, DirEntry, FileType, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
@@ -22,7 +23,12 @@ pub(crate) struct Root {
     base: PathBuf,
     /// A directory in `base`, which must not be a link.
     name: Option<String>,
+    /// Which directory `base` was when it was opened first. Clones share it.
+    first: Arc<OnceLock<Identity>>,
 }
+
+/// A device and an inode.
+type Identity = (u64, u64);
 
 /// The open directory in which paths begin. An empty path is the directory itself.
 #[derive(Debug)]
@@ -34,17 +40,44 @@ pub(crate) struct Tree {
 pub(crate) struct Directory(File);
 
 impl Root {
-    pub(crate) fn new(base: PathBuf, name: Option<&str>) -> Self {
-        Self { base, name: name.map(str::to_owned) }
+    pub(crate) fn new(base: PathBuf) -> Self {
+        Self { base, name: None, first: Arc::default() }
     }
 
+    /// A directory in the base.
+    pub(crate) fn within(&self, name: &str) -> Self {
+        Self { name: Some(name.to_owned()), ..self.clone() }
+    }
+
+    /// # Errors
+    /// `Other` when the base is not the directory that it was. A disk that is no longer mounted leaves such a one: what
+    /// is written there would be lost, and what is missing there was not deleted.
     pub(crate) fn open(&self) -> io::Result<Tree> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let base = Tree { root: rustix::fs::open(&self.base, flags, Mode::empty())? };
+        let base = match rustix::fs::open(&self.base, flags, Mode::empty()) {
+            Ok(root) => Tree { root },
+            Err(Errno::NOENT | Errno::NOTDIR) if self.first.get().is_some() => return Err(self.replaced()),
+            Err(error) => return Err(error.into()),
+        };
+        let found = base.identity()?;
+        if *self.first.get_or_init(|| found) != found {
+            return Err(self.replaced());
+        }
         match &self.name {
             None => Ok(base),
             Some(name) => Ok(Tree { root: base.resolve(Path::new(name), flags, Mode::empty())? }),
         }
+    }
+
+    fn replaced(&self) -> io::Error {
+        io::Error::other(format!(
+            "{} is not the directory that it was, so its disk was probably unmounted: mount it again. If the directory was replaced on purpose, restart the server",
+            self.base.display()
+        ))
+    }
+
+    pub(crate) fn base(&self) -> &Path {
+        &self.base
     }
 
     pub(crate) fn path(&self) -> PathBuf {
@@ -85,8 +118,12 @@ impl Tree {
 
     /// Whether this is the same directory.
     pub(crate) fn is_same(&self, other: &Self) -> io::Result<bool> {
-        let (one, other) = (rustix::fs::fstat(&self.root)?, rustix::fs::fstat(&other.root)?);
-        Ok((one.st_dev, one.st_ino) == (other.st_dev, other.st_ino))
+        Ok(self.identity()? == other.identity()?)
+    }
+
+    fn identity(&self) -> io::Result<Identity> {
+        let stat = rustix::fs::fstat(&self.root)?;
+        Ok((stat.st_dev, stat.st_ino))
     }
 
     /// The open parent directory of a path, and the last name.
@@ -211,7 +248,7 @@ mod tests {
         symlink(outside.path(), directory.path().join("a/out")).unwrap();
         symlink("b", directory.path().join("a/in")).unwrap();
         symlink("b/file", directory.path().join("a/last")).unwrap();
-        let tree = Root::new(directory.path().to_owned(), None).open().unwrap();
+        let tree = Root::new(directory.path().to_owned()).open().unwrap();
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         for by_steps in [false, true] {
             let open = |path: &str| match by_steps {
@@ -231,7 +268,7 @@ mod tests {
         std::fs::write(outside.path().join("file"), "outside").unwrap();
         symlink(outside.path(), directory.path().join("out")).unwrap();
         std::fs::write(directory.path().join("file"), "inside").unwrap();
-        let tree = Root::new(directory.path().to_owned(), None).open().unwrap();
+        let tree = Root::new(directory.path().to_owned()).open().unwrap();
         let (inside, path) = (Path::new("file"), Path::new("out/file"));
         assert!(tree.create(Path::new("out/new")).is_err());
         assert!(tree.create_directory(Path::new("out/new")).is_err());
@@ -243,6 +280,6 @@ mod tests {
         assert_eq!(std::fs::read_dir(outside.path()).unwrap().count(), 1);
         assert_eq!(std::fs::read(outside.path().join("file")).unwrap(), b"outside");
         // A bucket is not reached through a link, either.
-        assert!(Root::new(directory.path().to_owned(), Some("out")).open().is_err());
+        assert!(Root::new(directory.path().to_owned()).within("out").open().is_err());
     }
 }

@@ -133,7 +133,7 @@ mod tests {
     fn a_page_takes_what_it_wants_of_a_large_directory() {
         let (env, clock) = Env::simulated(7);
         let directory = tempfile::tempdir().unwrap();
-        let tree = Root::new(directory.path().to_owned(), None).open().unwrap();
+        let tree = Root::new(directory.path().to_owned()).open().unwrap();
         let long = "l".repeat(300);
         let mut keys = BTreeSet::new();
         for name in ["a", "b", "a-b", "a.b", "c", "%", ".", "", "x/", &long, &format!("{long}-")] {
