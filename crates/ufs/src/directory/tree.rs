@@ -27,8 +27,21 @@ pub(crate) struct Root {
     first: Arc<OnceLock<Identity>>,
 }
 
-/// A device and an inode.
-type Identity = (u64, u64);
+/// A directory, for as long as this process runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Identity {
+    device: u64,
+    inode: u64,
+}
+
+impl Identity {
+    /// Whether it may be the same directory after a remount. File systems without a disk of their own (NFS, FUSE) get
+    /// another device number with each mount, and automounters mount them again after a while.
+    fn may_be(self, other: Self) -> bool {
+        let has_no_disk = |identity: Self| rustix::fs::major(identity.device) == 0;
+        self == other || self.inode == other.inode && has_no_disk(self) && has_no_disk(other)
+    }
+}
 
 /// The open directory in which paths begin. An empty path is the directory itself.
 #[derive(Debug)]
@@ -60,7 +73,7 @@ impl Root {
             Err(error) => return Err(error.into()),
         };
         let found = base.identity()?;
-        if *self.first.get_or_init(|| found) != found {
+        if !self.first.get_or_init(|| found).may_be(found) {
             return Err(self.replaced());
         }
         match &self.name {
@@ -123,7 +136,7 @@ impl Tree {
 
     fn identity(&self) -> io::Result<Identity> {
         let stat = rustix::fs::fstat(&self.root)?;
-        Ok((stat.st_dev, stat.st_ino))
+        Ok(Identity { device: stat.st_dev, inode: stat.st_ino })
     }
 
     /// The open parent directory of a path, and the last name.
@@ -281,5 +294,15 @@ mod tests {
         assert_eq!(std::fs::read(outside.path().join("file")).unwrap(), b"outside");
         // A bucket is not reached through a link, either.
         assert!(Root::new(directory.path().to_owned()).within("out").open().is_err());
+    }
+
+    #[test]
+    fn a_directory_without_a_disk_may_have_another_device_after_a_remount() {
+        let of = |major, minor, inode| Identity { device: rustix::fs::makedev(major, minor), inode };
+        assert!(of(8, 1, 2).may_be(of(8, 1, 2)) && of(0, 50, 2).may_be(of(0, 51, 2)));
+        for other in [of(8, 2, 2), of(8, 1, 3), of(0, 1, 2)] {
+            assert!(!of(8, 1, 2).may_be(other), "{other:?}");
+        }
+        assert!(!of(0, 50, 2).may_be(of(0, 51, 3)) && !of(0, 50, 2).may_be(of(8, 1, 2)));
     }
 }
