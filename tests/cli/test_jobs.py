@@ -121,6 +121,17 @@ def test_a_load_says_what_a_limit_by_size_keeps_out(cli, objects):
             objects.delete_object(Bucket="shelf", Key=f"limited/{name}")
 
 
+def test_a_persist_of_everything_says_what_remains_here(cli, objects):
+    cli.text("policy", "set", "s3://shelf/scratch/", "--write-mode", "TRANSIENT")
+    objects.put_object(Bucket="shelf", Key="scratch/1", Body=b"x" * 1_000_000)
+    try:
+        done = cli.run("persist", "/")
+        assert done.returncode == 0 and "remain only in this cache: transient objects" in done.stderr, done.stderr
+    finally:
+        objects.delete_object(Bucket="shelf", Key="scratch/1")
+        cli.text("policy", "delete", "s3://shelf/scratch/")
+
+
 def test_a_load_that_a_quota_does_not_hold_says_so(cli, objects):
     """Before, when it is tried, and after."""
     for number in range(6):
@@ -133,6 +144,10 @@ def test_a_load_that_a_quota_does_not_hold_says_so(cli, objects):
         done = cli.run("load", "s3://shelf/quota/")
         assert done.returncode == 1 and "exceeds-quota" in done.stdout, (done.stdout, done.stderr)
         assert "not all of it fits" in done.stderr.splitlines()[-1]
+        # Neither is there room for one object alone.
+        cli.text("policy", "set", "s3://shelf/quota/", "--cache-quota", "500KiB")
+        done = cli.run("load", "s3://shelf/quota/")
+        assert done.returncode == 1 and "too-large" in done.stdout, (done.stdout, done.stderr)
     finally:
         cli.text("policy", "delete", "s3://shelf/quota/")
         for number in range(6):

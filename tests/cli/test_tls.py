@@ -4,6 +4,7 @@ import contextlib
 import socket
 import ssl
 import subprocess
+import time
 import warnings
 
 import pytest
@@ -113,6 +114,47 @@ def test_what_is_wrong_with_a_certificate_or_a_scheme_is_told_with_its_cure(tmp_
 def test_a_plain_port_is_told_from_one_of_tls(cli):
     line = cli.refused("status", "--endpoint", cli.server.admin.replace("http", "https"), code=1)
     assert "http://" in line, line
+
+
+AUTHORITY = """[ca]
+default_ca = own
+[own]
+database = {directory}/index.txt
+new_certs_dir = {directory}
+rand_serial = yes
+default_md = sha256
+policy = names
+x509_extensions = extensions
+[extensions]
+basicConstraints = critical,CA:FALSE
+[names]
+commonName = supplied
+"""
+
+
+def an_old_one(directory, key):
+    """A certificate for a key that was valid for a day of 2020."""
+    request, certificate, settings = directory / "request.pem", directory / "old.pem", directory / "authority.cnf"
+    (directory / "index.txt").touch()
+    settings.write_text(AUTHORITY.format(directory=directory))
+    subprocess.run(["openssl", "req", "-new", "-key", key, "-subj", "/CN=forebay", "-out", request], check=True, capture_output=True)
+    dates = ["-startdate", "20200101000000Z", "-enddate", "20200102000000Z"]
+    files = ["-config", settings, "-keyfile", key, "-in", request, "-out", certificate]
+    subprocess.run(["openssl", "ca", "-batch", "-notext", "-selfsign", *dates, *files], check=True, capture_output=True)
+    return certificate
+
+
+def test_a_certificate_that_expires_is_reported(tmp_path):
+    certificate, key = as_openssl_makes_it(tmp_path)
+    server = Forebay(tmp_path / "server", config=f'[server]\ntls_cert = "{certificate}"\ntls_key = "{key}"\n').start()
+    told = lambda: [one for one in server.ask("notices") if one["id"] == "certificate-expires"]  # noqa: E731
+    metric = lambda name: server.metrics()[f"forebay_certificate_{name}"]  # noqa: E731
+    eventually("the time when it expires", lambda: metric("not_after_timestamp_seconds") > time.time() + 86400)
+    assert told() == [] and metric("expiring") == 0
+    certificate.write_bytes(an_old_one(tmp_path, key).read_bytes())
+    one = eventually("the notice", told)[0]
+    assert one["severity"] == "critical" and "2020-01-02" in one["title"] and metric("expiring") == 1, one
+    assert server.stop() == 0
 
 
 def shown(port):

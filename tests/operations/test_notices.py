@@ -133,6 +133,24 @@ def test_a_users_file_with_a_mistake_is_told_until_it_is_mended(start, tmp_path)
     eventually("the end of the notice", lambda: notice(server, "users-file-refused") is None)
 
 
+def test_a_users_file_without_users_is_told(start, tmp_path):
+    """A tool that failed half-way leaves an empty file, and all users lose their access."""
+    users = tmp_path / "users.toml"
+    user = '[[user]]\nname = "me"\naccess_key = "{key}"\nsecret_key = "12345678"\n'
+    users.write_text(user.format(key="me-too"))
+    server = start(Forebay(tmp_path / "server", config=f'[server]\nusers_file = "{users}"\n'))
+    users.write_text("")
+    told = eventually("the notice", lambda: notice(server, "users-file-empty"))
+    assert "403" in told["title"] and told["severity"] == "warning", told
+    assert "only the root user" in subprocess.run([server.binary, "users", "check", users], capture_output=True, text=True).stdout
+    users.write_text('[[anonymous]]\npath = "/public/"\nallow = ["read"]\n')
+    eventually("the end of the notice", lambda: notice(server, "users-file-empty") is None)
+    # Nobody could use it: the root user comes first.
+    users.write_text(user.format(key=server.access_key))
+    told = eventually("the refusal", lambda: notice(server, "users-file-refused"))
+    assert "root user" in told["title"], told
+
+
 def test_a_store_that_begins_anew_is_told_until_the_next_start(start, tmp_path):
     """It may be an empty mount point: nothing tells the two apart."""
     server = start(Forebay(tmp_path / "server"))

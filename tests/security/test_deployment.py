@@ -157,7 +157,7 @@ def test_the_container_gets_what_its_build_needs_and_no_more(tmp_path):
 def test_the_container_s_server_needs_no_more_than_it_gets():
     """As nobody, with the environment of the Containerfile alone, in a directory that cannot be written."""
     environment = dict(pair.split("=", 1) for name, value in instructions() if name == "ENV" for pair in value.split())
-    assert environment["FOREBAY_STORE_DATA_DIRS"] == "/var/lib/forebay"
+    assert environment["STATE_DIRECTORY"] == "/var/lib/forebay", "store.data_dirs of a mounted file comes first"
     with tempfile.TemporaryDirectory(prefix="forebay-test-") as name:
         place = pathlib.Path(name)
         server = Forebay(place / "server")
@@ -170,7 +170,7 @@ def test_the_container_s_server_needs_no_more_than_it_gets():
         if identity:
             os.chown(data, 65532, 65532)
         ports = {"FOREBAY_SERVER_LISTEN": f"0.0.0.0:{server.port}", "FOREBAY_SERVER_ADMIN_LISTEN": f"127.0.0.1:{server.admin_port}"}
-        environment |= ports | {"FOREBAY_STORE_DATA_DIRS": str(data), "FOREBAY_UNDER_STORE_URL": "s3://?endpoint=http://127.0.0.1:9&region=us-east-1"}
+        environment |= ports | {"STATE_DIRECTORY": str(data), "FOREBAY_UNDER_STORE_URL": "s3://?endpoint=http://127.0.0.1:9&region=us-east-1"}
         refused = run(program, "serve", env=environment, cwd="/", **identity)
         assert refused.returncode == 2 and "FOREBAY_ROOT_ACCESS_KEY" in refused.stderr, "without keys nobody from outside is served"
         environment |= {"FOREBAY_ROOT_ACCESS_KEY": server.access_key, "FOREBAY_ROOT_SECRET_KEY": server.secret_key}

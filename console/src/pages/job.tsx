@@ -64,7 +64,7 @@ function Head({ job, onChange }: { job: Job; onChange: () => void }) {
           </button>
         )}
       </div>
-      {job.error && <p class="error">{job.error}</p>}
+      {job.error && <p class={ended(job) ? "error" : "hint"}>{job.error}</p>}
       {asking && (
         <Confirm
           title="Cancel this job?"

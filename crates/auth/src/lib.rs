@@ -29,4 +29,4 @@ pub use file::InvalidFile;
 pub use grant::{Action, Grant};
 pub use secret::{Secret, equal_in_constant_time};
 pub use user::{RootUser, User};
-pub use users::Users;
+pub use users::{FileCounts, Users};

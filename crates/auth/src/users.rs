@@ -31,6 +31,14 @@ struct Shared {
     refusal: RwLock<Option<InvalidFile>>,
 }
 
+/// How many the users file holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FileCounts {
+    pub users: usize,
+    /// Grants of requests without a signature.
+    pub anonymous_grants: usize,
+}
+
 struct Table {
     by_access_key: HashMap<String, Arc<User>>,
     anonymous: Arc<User>,
@@ -41,7 +49,7 @@ impl Users {
     /// The root user and, when a file is given, the users in it.
     ///
     /// # Errors
-    /// When the file can't be read or is not valid.
+    /// When the file can't be read or is not valid, or has a user with the access key of the root user.
     pub fn open(root: RootUser, file: Option<PathBuf>) -> Result<Self, InvalidFile> {
         let root = Arc::new(User {
             name: "root".to_owned(),
@@ -50,7 +58,7 @@ impl Users {
             secret: root.secret_key,
             grants: vec![Grant { path: "/".to_owned(), allow: vec![Action::Admin] }],
         });
-        let file = file.map(WatchedFile::new);
+        let file = file.map(|file| WatchedFile::new(file, root.access_key.clone()));
         let parsed = match &file {
             Some(file) => file.load()?,
             None => Parsed::default(),
@@ -77,6 +85,15 @@ impl Users {
         self.shared.table.read().digest.clone()
     }
 
+    /// What the users file holds that is in force. `None` without such a file.
+    pub fn file_counts(&self) -> Option<FileCounts> {
+        self.shared.file.as_ref()?;
+        let table = self.shared.table.read();
+        // The root user is there, too.
+        let users = table.by_access_key.len() - 1;
+        Some(FileCounts { users, anonymous_grants: table.anonymous.grants.len() })
+    }
+
     /// Reads the file now. Returns whether anything changed. After an error, the users stay as they were.
     pub fn reload(&self) -> Result<bool, InvalidFile> {
         let Some(file) = &self.shared.file else { return Ok(false) };
@@ -101,7 +118,6 @@ impl Table {
         let digest = parsed.digest();
         let mut by_access_key: HashMap<_, _> =
             parsed.users.into_iter().map(|user| (user.access_key.clone(), Arc::new(user))).collect();
-        // Last, so that no entry of the file can replace the root user.
         by_access_key.insert(root.access_key.clone(), Arc::clone(root));
         let anonymous = Arc::new(User {
             name: "anonymous".to_owned(),
@@ -123,7 +139,8 @@ async fn watch(clock: Arc<dyn Clock>, users: Users) {
         match result {
             Ok(true) => {
                 *refusal = None;
-                tracing::info!("users file read again");
+                let users = users.file_counts().map_or(0, |counts| counts.users);
+                tracing::info!(users, "users file read again");
             }
             Ok(false) => {}
             Err(error) if refusal.as_ref() == Some(&error) => {}

@@ -22,7 +22,7 @@ use utoipa::ToSchema;
 
 pub use cluster_job::ShareReport;
 pub use shares::ShareFindings;
-pub(crate) use table::{JOBS_RUNNING_MAX, Jobs};
+pub(crate) use table::Jobs;
 
 use crate::scope::Scope;
 use crate::{Cache, Error, ErrorKind, Result, to_the_end};

@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 use crate::buckets::{Buckets, stranded};
 use crate::copies::{FETCHES_MAX, KeptCopies};
 use crate::home::{Ground, Home};
-use crate::jobs::{JOBS_RUNNING_MAX, Jobs};
+use crate::jobs::Jobs;
 use crate::metrics::Metrics;
 use crate::policies::Policies;
 use crate::read::fetches::Fetches;
@@ -127,7 +127,7 @@ fn start_tasks(worker: &Arc<Worker>) -> Vec<Task<()>> {
     let background = &worker.env.background;
     let persisters = (0..worker.home.queue.uploads_max()).map(|_| background.spawn(Arc::clone(worker).persist_loop()));
     let mut tasks: Vec<_> = persisters.collect();
-    tasks.extend((0..JOBS_RUNNING_MAX).map(|_| forebay_env::spawn(Arc::clone(worker).job_loop())));
+    tasks.push(forebay_env::spawn(Arc::clone(worker).job_loop()));
     let others = worker.others.iter().flat_map(|others| (0..FETCHES_MAX).map(|_| Arc::clone(others)));
     tasks.extend(others.map(|others| forebay_env::spawn(Arc::clone(worker).fetch_loop(others))));
     if let Some(others) = &worker.others {

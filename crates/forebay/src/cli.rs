@@ -101,7 +101,7 @@ pub(crate) fn one_line(error: &clap::Error) -> String {
     let text = error.to_string();
     let lines = text.lines().map(str::trim).take_while(|line| !line.starts_with("Usage:"));
     let lines: Vec<_> = lines.filter(|line| !line.is_empty() && !line.starts_with("For more information")).collect();
-    lines.join("; ").replacen("error: ", "", 1)
+    lines.join("; ").replace(":; ", ": ").replacen("error: ", "", 1)
 }
 
 #[cfg(test)]

@@ -31,7 +31,7 @@ pub(crate) use output::{Format, OutputOptions, is_colourful, print};
 pub(crate) use status::severity;
 pub(crate) use table::{Table, fitted};
 pub(crate) use target::Target;
-pub(crate) use units::{age, count, escaped, rate, seconds, share, size};
+pub(crate) use units::{age, count, escaped, moment, rate, seconds, share, size};
 pub(crate) use waiting::{Patience, Pause};
 
 #[derive(Debug, Subcommand)]

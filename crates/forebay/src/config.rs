@@ -2,6 +2,7 @@
 
 mod check;
 mod effective;
+mod endpoint_loop;
 mod filter;
 mod kind;
 mod names;
@@ -22,7 +23,7 @@ use serde::Deserialize;
 pub(crate) use check::etcd_endpoints;
 use check::{both, without};
 pub(crate) use kind::Capacity;
-pub(crate) use policy::POLICY_KEYS;
+pub(crate) use policy::{POLICY_KEYS, why_unmatched};
 pub(crate) use problem::{Origin, Problem};
 pub(crate) use reference::reference;
 pub(crate) use sections::{Cluster, Config, Include, Keys, LogFormat, Place, Store, Trace};
@@ -65,11 +66,13 @@ impl Config {
             sources.add_mount(mount)?;
         }
         let mode = overrides.mode.as_deref().map(parse_mode).transpose()?;
-        Self::build(sources, mode)
+        let mut config = Self::build(sources, mode)?;
+        config.check_endpoints(variables)?;
+        Ok(config)
     }
 
     fn build(sources: Sources, mode: Option<WriteMode>) -> Result<Self, Problem> {
-        let config = Self {
+        let mut config = Self {
             server: sources.section("server")?,
             store: sources.section("store")?,
             cache: sources.section("cache")?,
@@ -88,6 +91,9 @@ impl Config {
             origins: sources.settings.iter().map(|(name, sourced)| (*name, sourced.origin.clone())).collect(),
         };
         config.check(&sources)?;
+        let mounts: Vec<_> = config.mounts.keys().map(BucketName::as_str).collect();
+        let warnings = policy::warnings(&sources.policies, config.root.is_none().then_some(&mounts[..]));
+        config.warnings.extend(warnings);
         Ok(config)
     }
 

@@ -26,6 +26,7 @@ use crate::cli::ServeOptions;
 use crate::config::Config;
 use crate::failure::Failure;
 use crate::signals::Signals;
+use findings::Finding;
 use report::Report;
 
 /// The settings are those of `forebay serve`: file, environment variables and flags.
@@ -93,6 +94,13 @@ async fn examine(config: &Config, is_quick: bool) -> Result<(Report, bool), Fail
             Ok((checks.await, true))
         }
     }
+}
+
+/// What others on the machine or the network may see or change, a line each.
+pub(crate) fn exposures(config: &Config) -> Vec<String> {
+    let mut report = Report::default();
+    exposure::examine(config, &mut report);
+    report.findings.into_iter().map(Finding::line).collect()
 }
 
 /// What takes no time: the server does it at every start.

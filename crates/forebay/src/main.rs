@@ -1,5 +1,6 @@
 //! The `forebay` command: command line, configuration, and the wiring of all parts.
 
+mod certificate;
 mod cli;
 mod client;
 mod cluster;
@@ -33,6 +34,7 @@ use cli::{Cli, CliCommand, Command, ConfigCommand, MetricsCommand, ServeOptions,
 use commands::{Format, Table, escaped, generate, print};
 use config::{Config, Overrides, Problem};
 use failure::Failure;
+use forebay_auth::FileCounts;
 
 /// A small GET takes a quarter less processor time with it than with that of the GNU C library: `docs/performance.md`.
 #[global_allocator]
@@ -90,10 +92,7 @@ fn dispatch(command: Command) -> Result<(), Failure> {
         }
         Command::Config(ConfigCommand::Check { config, output }) => check(config.as_deref(), output.output),
         Command::Config(ConfigCommand::Show { config, all, output }) => show(config.as_deref(), all, output.output),
-        Command::Users(UsersCommand::Check { file }) => {
-            preflight::check_users(&file)?;
-            print("the users file is valid")
-        }
+        Command::Users(UsersCommand::Check { file }) => print(&describe(preflight::check_users(&file, None)?)),
         Command::Config(ConfigCommand::Reference) => print(&config::reference()),
         Command::Metrics(MetricsCommand::Reference) => print(&metrics::reference()?),
         Command::Client(command) => commands::dispatch(command),
@@ -103,11 +102,25 @@ fn dispatch(command: Command) -> Result<(), Failure> {
     }
 }
 
+/// A file that was emptied is valid, and rarely meant.
+fn describe(FileCounts { users, anonymous_grants }: FileCounts) -> String {
+    let counted = |number: usize, what: &str| format!("{number} {what}{}", if number == 1 { "" } else { "s" });
+    match (users, anonymous_grants) {
+        (0, 0) => "the users file is valid, and empty: only the root user could do anything".to_owned(),
+        (_, 0) => format!("the users file is valid: {}", counted(users, "user")),
+        (_, _) => {
+            let [users, grants] = [counted(users, "user"), counted(anonymous_grants, "grant")];
+            format!("the users file is valid: {users}, and {grants} to requests without a signature")
+        }
+    }
+}
+
 /// As JSON, the verdict is a document, and what is wrong is in it too.
 fn check(file: Option<&Path>, format: Format) -> Result<(), Failure> {
     let checked = load(file, &Overrides::default()).map_err(Failure::from).and_then(|loaded| {
         preflight::check(&loaded)?;
-        Ok(loaded.warnings)
+        let exposures = doctor::exposures(&loaded);
+        Ok(loaded.warnings.into_iter().chain(exposures).collect::<Vec<_>>())
     });
     if format == Format::Text {
         checked?.iter().for_each(|warning| eprintln!("forebay: {warning}"));

@@ -5,7 +5,7 @@ use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use forebay_auth::{RootUser, Secret, Users};
+use forebay_auth::{FileCounts, RootUser, Secret, Users};
 
 use crate::config::{Config, Place, Problem};
 use crate::{logs, tls, under_store_gone};
@@ -40,16 +40,20 @@ pub(crate) fn check_under_store(config: &Config) -> Result<(), Problem> {
 
 fn check_users_of(config: &Config) -> Result<(), Problem> {
     let Some(file) = &config.server.users_file else { return Ok(()) };
-    check_users(file).map_err(|Problem(wrong)| config.problem("server", "users_file", &wrong))
+    let root = config.server.root_access_key.as_deref();
+    let checked = check_users(file, root).map(drop);
+    checked.map_err(|Problem(wrong)| config.problem("server", "users_file", &wrong))
 }
 
+/// `root_access_key`: where it is known. It may not be made yet.
+///
 /// # Errors
 /// What the server would refuse it for.
-pub(crate) fn check_users(file: &Path) -> Result<(), Problem> {
-    // The root user has no part in what may be wrong with the file, and its keys may not be made yet.
-    let root = RootUser { access_key: "root".into(), secret_key: Secret::new("") };
-    let opened = Users::open(root, Some(file.to_owned()));
-    opened.map(drop).map_err(|wrong| Problem(wrong.to_string()))
+pub(crate) fn check_users(file: &Path, root_access_key: Option<&str>) -> Result<FileCounts, Problem> {
+    // An empty key is no user's.
+    let root = RootUser { access_key: root_access_key.unwrap_or_default().into(), secret_key: Secret::new("") };
+    let users = Users::open(root, Some(file.to_owned())).map_err(|wrong| Problem(wrong.to_string()))?;
+    Ok(users.file_counts().expect("there is a file"))
 }
 
 /// A directory that somebody else has made.

@@ -31,6 +31,7 @@ use crate::failure::Failure;
 use crate::metrics::{ProcessMetrics, StoreMetrics, StoreObserver, UnderStoreMetrics, UnderStoreObserver};
 use crate::places::Places;
 use crate::signals::Signals;
+use crate::tls::Tls;
 use crate::watch::{Watch, WatchMetrics};
 use crate::{
     cluster, credentials, doctor, limits, logs, places, signals, store_settings, tls, under_store_gone, watch,
@@ -181,7 +182,7 @@ async fn work(
         None => None,
     };
     let notices = watch.notices.clone();
-    let watch = watch.start(&config.store.data_dirs);
+    let watch = watch.start(&config.store.data_dirs, certificates.as_ref().map(Tls::certificate));
     let probes = places.watch(env);
     let certificates_watch = certificates.map(|tls| tls.watch(env, &notices));
     admin.ready(Running {

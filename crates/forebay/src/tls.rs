@@ -7,14 +7,13 @@ use std::time::Duration;
 
 use forebay_admin::{Notice, Notices, Severity};
 use forebay_env::{Env, Task};
-use parking_lot::RwLock;
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 use tokio_rustls::TlsAcceptor;
 
+use crate::certificate::{Certified, Present, Validity};
 use crate::config::{Config, Problem};
 use crate::watch;
 
@@ -30,15 +29,6 @@ pub(crate) struct Tls {
     present: Arc<Present>,
     certificate: PathBuf,
     key: PathBuf,
-}
-
-#[derive(Debug)]
-struct Present(RwLock<Arc<CertifiedKey>>);
-
-impl ResolvesServerCert for Present {
-    fn resolve(&self, _client: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
-        Some(Arc::clone(&self.0.read()))
-    }
 }
 
 /// What is wrong with one of the files.
@@ -60,7 +50,7 @@ impl Wrong {
 pub(crate) fn load(config: &Config) -> Result<Option<Tls>, Problem> {
     let (Some(certificate), Some(key)) = (&config.server.tls_cert, &config.server.tls_key) else { return Ok(None) };
     let refused = |wrong: Wrong| config.problem("server", wrong.setting, &wrong.what);
-    let present = Arc::new(Present(RwLock::new(Arc::new(read(certificate, key).map_err(refused)?))));
+    let present = Arc::new(Present::new(read(certificate, key).map_err(refused)?));
     let mut tls = rustls::ServerConfig::builder_with_provider(cryptography())
         .with_safe_default_protocol_versions()
         .map_err(|wrong| refused(Wrong::new("tls_cert", certificate, &wrong)))?
@@ -71,17 +61,25 @@ pub(crate) fn load(config: &Config) -> Result<Option<Tls>, Problem> {
     Ok(Some(Tls { acceptor, present, certificate: certificate.clone(), key: key.clone() }))
 }
 
-fn read(certificate: &Path, key: &Path) -> Result<CertifiedKey, Wrong> {
+fn read(certificate: &Path, key: &Path) -> Result<Certified, Wrong> {
     let chain = CertificateDer::pem_file_iter(certificate).and_then(Iterator::collect::<Result<Vec<_>, _>>);
     let chain = chain.map_err(|wrong| Wrong::new("tls_cert", certificate, &wrong))?;
-    if chain.is_empty() {
+    let Some(own) = chain.first() else {
         return Err(Wrong::new("tls_cert", certificate, &"holds no certificate"));
-    }
+    };
+    let validity = Validity::of(own);
     let private = PrivateKeyDer::from_pem_file(key).map_err(|wrong| Wrong::new("tls_key", key, &wrong))?;
-    CertifiedKey::from_der(chain, private, &cryptography()).map_err(|wrong| Wrong::new("tls_key", key, &wrong))
+    let key =
+        CertifiedKey::from_der(chain, private, &cryptography()).map_err(|wrong| Wrong::new("tls_key", key, &wrong));
+    Ok(Certified { key: Arc::new(key?), validity })
 }
 
 impl Tls {
+    /// What clients see now.
+    pub(crate) fn certificate(&self) -> Arc<Present> {
+        Arc::clone(&self.present)
+    }
+
     /// Takes up new files until the task is aborted. Bad ones change nothing, and are told.
     pub(crate) fn watch(self, env: &Env, notices: &Notices) -> Task<()> {
         forebay_env::spawn(self.run(env.clone(), notices.clone()))
@@ -100,8 +98,8 @@ impl Tls {
             }
             match read(&self.certificate, &self.key) {
                 Ok(certified) => {
-                    let before = std::mem::replace(&mut *self.present.0.write(), Arc::new(certified));
-                    if before.cert != self.present.0.read().cert {
+                    let own = Arc::clone(&certified.key);
+                    if self.present.replace(certified).key.cert != own.cert {
                         tracing::info!(certificate = %self.certificate.display(), "the certificate has been read again");
                     }
                     notices.clear(REFUSED, "");

@@ -19,6 +19,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
+use crate::certificate::{CertificateState, Present};
 use crate::cluster::Agreement;
 use crate::metrics::{DirectoryLabels, StoreObserver, SyncTotal};
 use crate::places::Places;
@@ -38,6 +39,8 @@ pub(crate) struct WatchMetrics {
     saturated: Family<DirectoryLabels, Gauge>,
     full: Family<DirectoryLabels, Gauge>,
     missing: Gauge<u64, AtomicU64>,
+    certificate_expiring: Gauge,
+    certificate_not_after: Gauge,
     pinned_max: Gauge<u64, AtomicU64>,
 }
 
@@ -49,6 +52,8 @@ impl WatchMetrics {
         registry.register("forebay_disk_saturated", "1 while the disk cannot keep up, by directory", metrics.saturated.clone());
         registry.register("forebay_disk_full", "1 while the file system of the directory has less room than store.size counts on, so that writes which need it are refused: others have filled it, or it is smaller than store.size says; by directory", metrics.full.clone());
         registry.register("forebay_missing_objects", "Acknowledged objects whose bytes are missing, as the start has found them", metrics.missing.clone());
+        registry.register("forebay_certificate_expiring", "1 while the TLS certificate has expired, is not valid yet, or expires soon: within 14 days, or within the last twelfth of its lifetime if that is shorter", metrics.certificate_expiring.clone());
+        registry.register("forebay_certificate_not_after_timestamp_seconds", "When the TLS certificate that clients see expires; 0 without one", metrics.certificate_not_after.clone());
         registry.register("forebay_pinned_max_bytes", "Most bytes that objects which may not be evicted may take", metrics.pinned_max.clone());
         metrics
     }
@@ -81,13 +86,13 @@ struct Watched {
 
 impl Watch {
     /// Watches until the task is aborted.
-    pub(crate) fn start(self, directories: &[PathBuf]) -> Task<()> {
+    pub(crate) fn start(self, directories: &[PathBuf], certificate: Option<Arc<Present>>) -> Task<()> {
         self.metrics.pinned_max.set(self.pinned_bytes_max());
         let watched: Vec<_> = directories.iter().map(|directory| Watched::new(directory)).collect();
-        forebay_env::spawn(self.run(watched))
+        forebay_env::spawn(self.run(watched, certificate))
     }
 
-    async fn run(self, mut directories: Vec<Watched>) {
+    async fn run(self, mut directories: Vec<Watched>, certificate: Option<Arc<Present>>) {
         let (mut pinned_full, mut disk_full) = (Lately::default(), Lately::default());
         let mut at = self.env.clock.monotonic();
         loop {
@@ -103,7 +108,7 @@ impl Watch {
             at = now;
             self.metrics.pinned_max.set(self.pinned_bytes_max());
             self.look_at_space().await;
-            let mut facts = self.facts();
+            let mut facts = self.facts(certificate.as_deref());
             facts.rejected_pinned_full = pinned_full.observe(now, facts.status.rejected_pinned_full);
             facts.rejected_disk_full = disk_full.observe(now, facts.status.rejected_disk_full);
             self.observe(&facts);
@@ -123,6 +128,10 @@ impl Watch {
 
     fn observe(&self, facts: &Facts) {
         self.metrics.missing.set(facts.status.missing_objects);
+        if let Some(expiry) = facts.certificate {
+            self.metrics.certificate_expiring.set(i64::from(expiry.state() != CertificateState::Valid));
+            self.metrics.certificate_not_after.set((expiry.not_after_ms / 1000) as i64);
+        }
         for directory in &facts.directories {
             let labels = DirectoryLabels { directory: directory.label.clone() };
             self.metrics.full.get_or_create(&labels).set(i64::from(directory.shortage.is_some()));
@@ -159,7 +168,7 @@ impl Watch {
         (self.store.usage().capacity_bytes as f64 * self.pinned_ratio) as u64
     }
 
-    fn facts(&self) -> Facts {
+    fn facts(&self, certificate: Option<&Present>) -> Facts {
         Facts {
             status: self.cache.status(),
             directories: self.store.health(),
@@ -171,6 +180,8 @@ impl Watch {
             rejected_pinned_full: 0,
             rejected_disk_full: 0,
             users_file: self.users.refusal(),
+            users: self.users.file_counts(),
+            certificate: certificate.and_then(|certificate| certificate.expiry(self.env.clock.unix_ms())),
             replaced_rules: self.cache.replaced_rules(),
             is_cut_off: self.cache.is_cut_off(),
             differences: self.agreement.as_ref().map(|agreement| agreement.differences()).unwrap_or_default(),

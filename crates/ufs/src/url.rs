@@ -51,6 +51,9 @@ impl FromStr for UnderStoreUrl {
         };
         let (place, query) = rest.split_once('?').unwrap_or((rest, ""));
         let (bucket, prefix) = place.split_once('/').unwrap_or((place, ""));
+        if bucket.contains('@') || bucket.ends_with(':') || has_port(bucket) {
+            return Err(InvalidUrl("an endpoint is an option, as in s3://bucket?endpoint=http://host:port"));
+        }
         let (mut endpoint, mut region) = (None, None);
         for option in options(query) {
             let (name, value) = option?;
@@ -70,6 +73,12 @@ impl FromStr for UnderStoreUrl {
         let bucket = (!bucket.is_empty()).then(|| bucket.to_owned());
         Ok(Self::S3 { bucket, prefix: prefix.trim_matches('/').to_owned(), endpoint, region })
     }
+}
+
+/// Whether it looks like a host with a port. The name of an access point has colons, too.
+fn has_port(bucket: &str) -> bool {
+    let port = bucket.rsplit_once(':').map(|(_, port)| port);
+    port.is_some_and(|port| (1..=5).contains(&port.len()) && port.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
 /// The names and values behind the `?` of a URL.
@@ -188,6 +197,7 @@ mod tests {
             ("s3://bucket", s3(Some("bucket"), "", None, None)),
             ("s3://bucket/a/b/?region=eu-west-1", s3(Some("bucket"), "a/b", None, Some("eu-west-1"))),
             ("s3://?endpoint=http://127.0.0.1:9000", s3(None, "", local, None)),
+            ("s3://arn:aws:s3:x:1:accesspoint", s3(Some("arn:aws:s3:x:1:accesspoint"), "", None, None)),
             ("s3://b?endpoint=http%3A%2F%2F127.0.0.1%3A9000&region=x", s3(Some("b"), "", local, Some("x"))),
         ] {
             assert_eq!(text.parse(), Ok(url), "{text}");
@@ -241,6 +251,9 @@ mod tests {
             ("file://data", "absolute"),
             ("http://me:secret@x", "begins with"),
             ("s3://", "needs an endpoint"),
+            ("s3://127.0.0.1:9000/b", "an option, as in"),
+            ("s3://http://127.0.0.1:9000/b", "an option, as in"),
+            ("s3://me:secret@b", "an option, as in"),
             ("s3://b?endpoint=me:secret@x", "the endpoint begins with"),
             ("s3://b?endpoint=http://me:sec/secret@host", "%2F"),
             ("s3://b?endpoint=http:///me:secret@host", "@ behind its host"),

@@ -64,8 +64,13 @@ fn files_with_the_same_users_and_grants_have_one_digest() {
 fn the_file_cannot_replace_the_root_user() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("users.toml");
+    std::fs::write(&path, user("first")).unwrap();
+    let users = open(&path);
     std::fs::write(&path, user("rootkey")).unwrap();
-    assert_eq!(open(&path).find("rootkey").unwrap().name, "root");
+    let problem = users.reload().unwrap_err().problem;
+    assert!(problem.starts_with("user \"rootkey\": its access key is the root user's"), "{problem}");
+    assert_eq!(users.find("rootkey").unwrap().name, "root");
+    assert_eq!(users.file_counts(), Some(FileCounts { users: 1, anonymous_grants: 0 }));
 }
 
 #[test]

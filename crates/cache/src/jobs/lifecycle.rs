@@ -12,9 +12,9 @@ use crate::metrics::JobLabels;
 use crate::worker::Worker;
 use crate::{Error, ErrorKind, Result};
 
-/// The most queued jobs. This is more than an operator needs. A script that loops is told to slow down, and leaves some
-/// for others.
-const JOBS_QUEUED_MAX: usize = 100;
+/// The most jobs that wait for their turn or for an under store. This is more than an operator needs. A script that
+/// loops is told to slow down, and leaves some for others.
+const JOBS_WAITING_MAX: usize = 100;
 
 /// Findings that one transaction stores.
 const FINDINGS_BATCH: usize = 500;
@@ -31,7 +31,7 @@ fn job_write(stored: &StoredJob) -> ValueWrite {
 /// # Errors
 /// `SlowDown`.
 pub(super) fn may_wait(waiting: usize, of_one: usize, created_by: &str) -> Result<()> {
-    let left = JOBS_QUEUED_MAX.saturating_sub(waiting) as u64;
+    let left = JOBS_WAITING_MAX.saturating_sub(waiting) as u64;
     if left == 0 || !is_fair(of_one as u64, left - 1) {
         let problem = format!("{waiting} jobs wait already, {of_one} of them asked for by {created_by}");
         return Err(Error::new(ErrorKind::SlowDown, problem));
@@ -45,7 +45,7 @@ impl Worker {
             return self.create_cluster_job(sharing, request, created_by).await;
         }
         let _creating = self.jobs.creating.lock().await;
-        let (waiting, of_one) = (self.jobs.count(JobState::Queued), self.jobs.count_of(&created_by, JobState::Queued));
+        let (waiting, of_one) = self.jobs.count_waiting(&created_by);
         may_wait(waiting, of_one, &created_by)?;
         let job = Job {
             id: format!("{:016x}", self.next_generation().0),
@@ -101,6 +101,13 @@ impl Worker {
                 tracing::debug!(%error, "the progress of a job could not be stored");
             }
         }
+    }
+
+    /// Lets other jobs run while this one waits.
+    pub(super) fn leave_turn(&self, entry: &Entry) {
+        entry.state.lock().has_turn = false;
+        self.jobs.wake.notify_one();
+        self.jobs.observe(&self.metrics);
     }
 
     /// Ends a job. The end is visible even if it cannot be made durable; the next start then repeats it.
@@ -171,14 +178,14 @@ impl Worker {
     pub(super) async fn show_job(&self, id: &str) -> Result<Job> {
         match self.sharing() {
             Some(sharing) => self.show_cluster_job(&sharing, id).await,
-            None => Ok(self.jobs.find(id)?.job()),
+            None => self.jobs.show(id),
         }
     }
 
     pub(super) async fn show_jobs(&self) -> Result<Vec<Job>> {
         match self.sharing() {
             Some(sharing) => self.show_cluster_jobs(&sharing).await,
-            None => Ok(self.jobs.all()),
+            None => Ok(self.jobs.show_all()),
         }
     }
 

@@ -142,6 +142,7 @@ impl Load<'_> {
     }
 
     async fn load(&self, path: ObjectPath) {
+        self.run.turn().await;
         self.run.count(|progress| progress.objects_seen += 1);
         let (mut result, mut kept) = (Ok(Step::Again), None);
         for number in 0..TRIES {

@@ -91,6 +91,10 @@ async fn persist_when_settled(run: &Run, path: &ObjectPath) -> Result<bool> {
                 return Ok(true);
             }
             Err(Failure::Unsettled(pause)) => {
+                let seconds = pause.as_secs_f64().ceil();
+                let why =
+                    format!("{seconds} s (settle_time), as an earlier request to the under store may be in flight");
+                let _waiting = run.wait(&why);
                 tokio::select! {
                     biased;
                     () = run.stopped() => {}

@@ -122,21 +122,54 @@ impl Run {
         &self,
         mut request: impl FnMut() -> F,
     ) -> Result<T> {
-        let mut pause = RETRY_PAUSE_MIN;
+        let (mut pause, mut waiting) = (RETRY_PAUSE_MIN, None);
         loop {
             let result = request().await;
-            let waits_for = match &result {
-                Err(error) if may_pass(error) => Some(format!("waits: {error}")),
-                Ok(_) | Err(_) => None,
+            let why = match &result {
+                Err(error) if may_pass(error) => error.to_string(),
+                Ok(_) | Err(_) if waiting.is_none() => return result,
+                Ok(_) | Err(_) => {
+                    // It may be a while until the job's turn comes, and then the answer is old.
+                    (pause, waiting) = (RETRY_PAUSE_MIN, None);
+                    self.turn().await;
+                    continue;
+                }
             };
-            let is_over = waits_for.is_none();
-            self.entry.state.lock().job.error = waits_for;
-            if is_over {
-                return result;
-            }
+            waiting.get_or_insert_with(|| self.wait_away()).tell(&why);
             self.worker.env.clock.sleep(pause).await;
             pause = (pause * 2).min(RETRY_PAUSE_MAX);
         }
+    }
+
+    /// Waits until the job has its turn. Tasks of a run ask for it after a wait, and before each object: as long as one
+    /// of them waits for something outside, the others begin nothing.
+    pub(super) async fn turn(&self) {
+        loop {
+            let turn = self.entry.turn.notified();
+            if self.entry.state.lock().has_turn {
+                return;
+            }
+            turn.await;
+        }
+    }
+
+    /// Begins a wait that may be long: the job leaves its turn to others.
+    fn wait_away(&self) -> Waiting<'_> {
+        {
+            let mut state = self.entry.state.lock();
+            state.waiting += 1;
+            state.away += 1;
+        }
+        self.worker.leave_turn(&self.entry);
+        Waiting { run: self, is_away: true }
+    }
+
+    /// Begins a wait that is short: the job keeps its turn.
+    pub(super) fn wait(&self, why: &str) -> Waiting<'_> {
+        self.entry.state.lock().waiting += 1;
+        let waiting = Waiting { run: self, is_away: false };
+        waiting.tell(why);
+        waiting
     }
 
     /// Waits until the under store of a bucket answers again. In the meantime, the job says what it waits for.
@@ -148,11 +181,12 @@ impl Run {
 
     /// Waits until this worker has a lease again.
     async fn until_engine_answers(&self) {
+        let mut waiting = None;
         while self.worker.is_cut_off() {
-            let waits = "waits: the engine of the cluster does not answer".to_owned();
-            self.entry.state.lock().job.error = Some(waits);
+            waiting.get_or_insert_with(|| self.wait_away()).tell("the engine of the cluster does not answer");
             self.worker.env.clock.sleep(RETRY_PAUSE_MIN).await;
         }
+        drop(waiting);
     }
 
     /// Whether it is an error of a share that another try may not meet: the engine did not answer, or slots have moved.
@@ -169,23 +203,23 @@ impl Run {
         }
         {
             let mut state = self.entry.state.lock();
-            state.job =
-                Job { state: JobState::Running, error: Some(format!("waits: {error}")), ..state.checkpoint.clone() };
+            state.job = Job { state: JobState::Running, error: None, ..state.checkpoint.clone() };
             let counted = state.job.findings;
             state.unsaved.retain(|number, _| *number < counted);
         }
+        let wait = async {
+            let waiting = self.wait_away();
+            waiting.tell(&error.to_string());
+            self.worker.env.clock.sleep(RETRY_PAUSE_MIN).await;
+            self.until_engine_answers().await;
+            drop(waiting);
+            self.turn().await;
+        };
         tokio::select! {
             biased;
-            () = self.stopped() => return false,
-            () = self.worker.env.clock.sleep(RETRY_PAUSE_MIN) => {}
+            () = self.stopped() => false,
+            () = wait => true,
         }
-        tokio::select! {
-            biased;
-            () = self.stopped() => return false,
-            () = self.until_engine_answers() => {}
-        }
-        self.entry.state.lock().job.error = None;
-        true
     }
 
     /// Reports a bucket that fails. If the job has several buckets, the others continue.
@@ -236,6 +270,33 @@ impl Run {
             *self.saved_at.lock() = now;
         }
         Ok(())
+    }
+}
+
+/// A task of a run that waits. The job says what for until the last of them has ended.
+pub(super) struct Waiting<'a> {
+    run: &'a Run,
+    is_away: bool,
+}
+
+impl Waiting<'_> {
+    fn tell(&self, why: &str) {
+        self.run.entry.state.lock().job.error = Some(format!("waits: {why}"));
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        {
+            let mut state = self.run.entry.state.lock();
+            state.waiting -= 1;
+            state.away -= usize::from(self.is_away);
+            if state.waiting == 0 && !state.job.state.has_ended() {
+                state.job.error = None;
+            }
+        }
+        // It may be this job's turn again.
+        self.run.worker.jobs.wake.notify_one();
     }
 }
 

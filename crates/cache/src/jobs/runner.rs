@@ -1,10 +1,11 @@
-//! Runs jobs in a few tasks, each of which runs one job at a time.
+//! Runs jobs, each in a task of its own, as they get their turns.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::FutureExt;
+use futures::stream::FuturesUnordered;
+use futures::{FutureExt, StreamExt};
 
 use super::run::Run;
 use super::table::Entry;
@@ -24,7 +25,7 @@ enum Ended {
 }
 
 impl Worker {
-    /// One of the tasks that run jobs; ends when the worker stops.
+    /// Begins jobs when it is their turn. Ends when the worker stops and all jobs have stopped.
     pub(crate) async fn job_loop(self: Arc<Self>) {
         // Workers share the limits of jobs.
         while self.others.as_ref().is_some_and(|others| !others.are_known()) {
@@ -34,20 +35,24 @@ impl Worker {
                 () = self.env.clock.sleep(OTHERS_PAUSE) => {}
             }
         }
+        let mut running = FuturesUnordered::new();
         loop {
-            let entry = tokio::select! {
+            tokio::select! {
                 biased;
                 // Checked first: a worker that stops begins no job.
-                () = self.stop.cancelled() => return,
-                entry = self.jobs.next(|| self.env.clock.unix_ms()) => entry,
-            };
-            self.jobs.observe(&self.metrics);
-            self.run_job(entry).await;
+                () = self.stop.cancelled() => break,
+                Some(()) = running.next() => {}
+                entry = self.jobs.next(|| self.env.clock.unix_ms()) => {
+                    self.jobs.observe(&self.metrics);
+                    running.push(forebay_env::spawn(Arc::clone(&self).run_job(entry)).join());
+                }
+            }
         }
+        while running.next().await.is_some() {}
     }
 
-    async fn run_job(self: &Arc<Self>, entry: Arc<Entry>) {
-        let run = match Run::new(self, &entry) {
+    async fn run_job(self: Arc<Self>, entry: Arc<Entry>) {
+        let run = match Run::new(&self, &entry) {
             Ok(run) => run,
             Err(error) => return self.fail_job(&entry, error.to_string()).await,
         };

@@ -313,6 +313,8 @@ impl Worker {
                 }
                 Ok(()) | Err(_) => return true,
             }
+            // The work is done.
+            self.leave_turn(entry);
             tokio::select! {
                 biased;
                 () = self.stop.cancelled() => return false,

@@ -15,7 +15,7 @@ use crate::metrics::Metrics;
 use crate::{Error, ErrorKind, Result};
 
 /// The most running jobs. Clients hardly notice this many.
-pub(crate) const JOBS_RUNNING_MAX: usize = 3;
+const JOBS_RUNNING_MAX: usize = 3;
 
 /// The most running jobs of one user. A long job of a user does not delay a short one, and a stuck job of one user does
 /// not delay other users.
@@ -36,6 +36,8 @@ pub(super) struct Entry {
     pub(super) cancel: CancellationToken,
     /// Set when no more work is done for the job.
     pub(super) over: CancellationToken,
+    /// Notified when the job gets its turn back.
+    pub(super) turn: Notify,
 }
 
 pub(super) struct EntryState {
@@ -46,6 +48,33 @@ pub(super) struct EntryState {
     pub(super) unsaved: BTreeMap<u64, JobFinding>,
     /// Of a share.
     pub(super) pass: Option<Pass>,
+    /// While the job runs: whether it counts towards the limits of running jobs. Jobs that wait for an under store
+    /// leave their turn to other jobs. Set by [`Jobs::next`] alone.
+    pub(super) has_turn: bool,
+    /// Tasks of the run that wait for something outside. Each of them has left the turn.
+    pub(super) away: usize,
+    /// Tasks of the run that wait at all. `job.error` says what for.
+    pub(super) waiting: usize,
+}
+
+impl EntryState {
+    /// Whether the job could begin, or continue.
+    fn wants_turn(&self) -> bool {
+        match self.job.state {
+            JobState::Queued => true,
+            JobState::Running => !self.has_turn && self.away == 0,
+            JobState::Done | JobState::Failed | JobState::Cancelled => false,
+        }
+    }
+
+    fn is_at_work(&self) -> bool {
+        self.job.state == JobState::Running && self.has_turn
+    }
+
+    /// Whether the job is one of those that wait, of which there is a limit.
+    fn is_idle(&self) -> bool {
+        !self.job.state.has_ended() && !self.is_at_work()
+    }
 }
 
 /// One pass of this worker's share of a job.
@@ -92,19 +121,38 @@ impl Entry {
         if job.state.has_ended() {
             over.cancel();
         }
-        let state = EntryState { checkpoint: job.clone(), job, unsaved: BTreeMap::new(), pass };
-        Arc::new(Self { state: Mutex::new(state), cancel: CancellationToken::new(), over })
+        let state = EntryState {
+            checkpoint: job.clone(),
+            job,
+            unsaved: BTreeMap::new(),
+            pass,
+            has_turn: false,
+            away: 0,
+            waiting: 0,
+        };
+        Arc::new(Self { state: Mutex::new(state), cancel: CancellationToken::new(), over, turn: Notify::new() })
     }
 
     pub(super) fn job(&self) -> Job {
         self.state.lock().job.clone()
     }
 
-    fn report(&self) -> Option<ShareReport> {
+    /// `busy`: the jobs that are at work.
+    fn show(&self, busy: &[Job]) -> Job {
         let state = self.state.lock();
-        let pass = state.pass.as_ref().filter(|_| !self.over.is_cancelled())?;
-        let share = Share { passes: pass.before.passes, ..share_of(&state.job) };
-        Some(ShareReport { id: state.job.id.clone(), state: state.job.state, error: state.job.error.clone(), share })
+        let mut job = state.job.clone();
+        if state.wants_turn() && job.error.is_none() {
+            job.error = waits_for_turn(&job, busy);
+        }
+        job
+    }
+
+    fn report(&self, busy: &[Job]) -> Option<ShareReport> {
+        let Job { id, state, error, .. } = self.show(busy);
+        let now = self.state.lock();
+        let pass = now.pass.as_ref().filter(|_| !self.over.is_cancelled())?;
+        let share = Share { passes: pass.before.passes, ..share_of(&now.job) };
+        Some(ShareReport { id, state, error, share })
     }
 }
 
@@ -120,6 +168,27 @@ pub(crate) struct Jobs {
     gained: Mutex<Option<SlotSet>>,
     /// Notified when jobs of the cluster may have changed.
     pub(super) shared: Notify,
+}
+
+fn at_work(entries: &BTreeMap<String, Arc<Entry>>) -> Vec<Job> {
+    let job = |entry: &Arc<Entry>| {
+        let state = entry.state.lock();
+        state.is_at_work().then(|| state.job.clone())
+    };
+    entries.values().filter_map(job).collect()
+}
+
+/// What a job waits for that could be at work. `None`: it is about to begin.
+fn waits_for_turn(job: &Job, busy: &[Job]) -> Option<String> {
+    let own: Vec<_> = busy.iter().filter(|other| other.created_by == job.created_by).collect();
+    if own.len() >= JOBS_RUNNING_OF_ONE_MAX {
+        let name = |job: &&Job| format!("{} ({} {})", job.id, job.request.kind.as_str(), job.request.path);
+        let names: Vec<_> = own.iter().map(name).collect();
+        let (limit, of) = (JOBS_RUNNING_OF_ONE_MAX, &job.created_by);
+        return Some(format!("waits for its turn: {limit} jobs of {of} run at once, now {}", names.join(" and ")));
+    }
+    // Not by name: whose job waits need not be allowed to see them.
+    (busy.len() >= JOBS_RUNNING_MAX).then(|| format!("waits for its turn: {JOBS_RUNNING_MAX} jobs run at once"))
 }
 
 /// Whether a pass that an earlier process began is still to be done: the job may have ended since, and the end of the
@@ -148,7 +217,7 @@ impl Jobs {
                 }
             };
             if !job.state.has_ended() {
-                job.state = JobState::Queued;
+                (job.state, job.error) = (JobState::Queued, None);
             }
             if let Some(slots) = &slots {
                 if let Some(pass) = &mut pass {
@@ -207,7 +276,9 @@ impl Jobs {
 
     /// Of shares that have not ended.
     pub(super) fn reports(&self) -> Vec<ShareReport> {
-        self.entries.lock().values().filter_map(|entry| entry.report()).collect()
+        let entries = self.entries.lock();
+        let busy = at_work(&entries);
+        entries.values().filter_map(|entry| entry.report(&busy)).collect()
     }
 
     /// Whether the job was queued. Nobody runs it then.
@@ -220,8 +291,19 @@ impl Jobs {
         was_queued
     }
 
-    pub(super) fn all(&self) -> Vec<Job> {
-        self.entries.lock().values().rev().map(|entry| entry.job()).collect()
+    /// The newest first. Those that wait for their turn name the jobs that they wait for.
+    pub(super) fn show_all(&self) -> Vec<Job> {
+        let entries = self.entries.lock();
+        let busy = at_work(&entries);
+        entries.values().rev().map(|entry| entry.show(&busy)).collect()
+    }
+
+    /// # Errors
+    /// `NotFound`.
+    pub(super) fn show(&self, id: &str) -> Result<Job> {
+        let entry = self.find(id)?;
+        let busy = at_work(&self.entries.lock());
+        Ok(entry.show(&busy))
     }
 
     pub(super) fn find(&self, id: &str) -> Result<Arc<Entry>> {
@@ -229,59 +311,63 @@ impl Jobs {
         found.ok_or_else(|| Error::new(ErrorKind::NotFound, format!("there is no job {id:?}")))
     }
 
-    pub(super) fn count(&self, state: JobState) -> usize {
-        self.entries.lock().values().filter(|entry| entry.state.lock().job.state == state).count()
-    }
-
-    /// Number of a user's jobs in this state.
-    pub(super) fn count_of(&self, created_by: &str, state: JobState) -> usize {
-        let entries = self.entries.lock();
-        let is_one = |entry: &&Arc<Entry>| {
-            let job = &entry.state.lock().job;
-            job.state == state && job.created_by == created_by
-        };
-        entries.values().filter(is_one).count()
+    /// Number of jobs that wait: for their turn, or for an under store. Of all users, and of this one.
+    pub(super) fn count_waiting(&self, created_by: &str) -> (usize, usize) {
+        let (mut of_all, mut of_one) = (0, 0);
+        for entry in self.entries.lock().values() {
+            let state = entry.state.lock();
+            if state.is_idle() {
+                of_all += 1;
+                of_one += usize::from(state.job.created_by == created_by);
+            }
+        }
+        (of_all, of_one)
     }
 
     pub(super) fn observe(&self, metrics: &Metrics) {
-        metrics.jobs_running.set(self.count(JobState::Running) as i64);
-        metrics.jobs_queued.set(self.count(JobState::Queued) as i64);
+        let count = |is: fn(&EntryState) -> bool| {
+            self.entries.lock().values().filter(|entry| is(&entry.state.lock())).count() as i64
+        };
+        metrics.jobs_running.set(count(EntryState::is_at_work));
+        metrics.jobs_queued.set(count(EntryState::is_idle));
     }
 
-    /// Waits for the next job, and marks it as running.
+    /// Waits for the next job, and marks it as running. Gives running jobs that have waited their turn back.
     pub(super) async fn next(&self, now_ms: impl Fn() -> u64) -> Arc<Entry> {
         loop {
             let woken = self.wake.notified();
-            let found = {
-                let entries = self.entries.lock();
-                let mut running = HashMap::<_, usize>::new();
-                for entry in entries.values() {
-                    let job = &entry.state.lock().job;
-                    if job.state == JobState::Running {
-                        *running.entry(job.created_by.clone()).or_default() += 1;
-                    }
+            while let Some(entry) = self.next_turn() {
+                let mut state = entry.state.lock();
+                if !state.wants_turn() {
+                    // It has ended, or waits again, since it was found.
+                    continue;
                 }
-                let of_one = |entry: &&Arc<Entry>| {
-                    let state = entry.state.lock();
-                    running.get(&state.job.created_by).copied().unwrap_or(0)
-                };
-                let queued = entries.values().filter(|entry| entry.state.lock().job.state == JobState::Queued);
-                // The oldest job of the user with the fewest running jobs.
-                let next = queued.filter(|entry| of_one(entry) < JOBS_RUNNING_OF_ONE_MAX).min_by_key(of_one).cloned();
-                if let Some(entry) = &next {
-                    let mut state = entry.state.lock();
+                state.has_turn = true;
+                if state.job.state == JobState::Queued {
                     state.job.state = JobState::Running;
                     state.job.started_ms.get_or_insert_with(&now_ms);
+                    drop(state);
+                    return entry;
                 }
-                next
-            };
-            if let Some(entry) = found {
-                // Another task may sleep although more jobs are queued.
-                self.wake.notify_one();
-                return entry;
+                entry.turn.notify_waiters();
             }
             woken.await;
         }
+    }
+
+    /// The oldest job of the user with the fewest jobs at work, if one more may be at work.
+    fn next_turn(&self) -> Option<Arc<Entry>> {
+        let entries = self.entries.lock();
+        let mut busy = HashMap::<_, usize>::new();
+        for job in at_work(&entries) {
+            *busy.entry(job.created_by).or_default() += 1;
+        }
+        if busy.values().sum::<usize>() >= JOBS_RUNNING_MAX {
+            return None;
+        }
+        let of_one = |entry: &&Arc<Entry>| busy.get(&entry.state.lock().job.created_by).copied().unwrap_or(0);
+        let wanting = entries.values().filter(|entry| entry.state.lock().wants_turn());
+        wanting.filter(|entry| of_one(entry) < JOBS_RUNNING_OF_ONE_MAX).min_by_key(of_one).cloned()
     }
 
     /// The ended jobs beyond those that are kept, the oldest first.

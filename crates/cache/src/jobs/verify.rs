@@ -150,6 +150,7 @@ fn key_before(bucket: &BucketName, end: &Bytes) -> String {
 }
 
 async fn compare(run: &Run, mount: &Mount, path: ObjectPath, listed: Option<Remote>) -> Result<()> {
+    run.turn().await;
     run.count(|progress| progress.objects_seen += 1);
     let mut tries = 1;
     loop {

@@ -552,14 +552,21 @@ async fn too_many_jobs_are_told_to_wait() {
     }
     assert_eq!(kind(asked("anna").await), Some(ErrorKind::SlowDown));
     assert_eq!(waiting, 93, "some places are left");
+    let why = jobs(&bench)[0].error.clone().expect("it says what it waits for");
+    let running: Vec<_> = jobs(&bench).into_iter().rev().take(2).map(|job| format!("{} (load /)", job.id)).collect();
+    assert_eq!(why, format!("waits for its turn: 2 jobs of anna run at once, now {}", running.join(" and ")));
     let other = asked("berta").await.unwrap().id;
     until("it is her turn at once", || job(&bench, &other).state == JobState::Running).await;
+    // Berta need not know of anna's jobs.
+    let third = asked("clara").await.unwrap().id;
+    assert_eq!(job(&bench, &third).error.as_deref(), Some("waits for its turn: 3 jobs run at once"));
+    bench.cache.cancel_job(&third).await.unwrap();
     for _ in 0..6 {
         asked("berta").await.unwrap();
     }
     assert_eq!(jobs(&bench).iter().filter(|job| job.state == JobState::Running).count(), 3);
     bench.foreground.set(Way::Open);
-    bench.advancing("all end", || jobs(&bench).iter().all(|job| job.state == JobState::Done)).await;
+    bench.advancing("all end", || jobs(&bench).iter().all(|job| job.state == JobState::Done || job.id == third)).await;
 }
 
 /// Copies of a bucket that is not there any more are nobody's: they are not compared with another bucket's objects.
@@ -607,4 +614,111 @@ async fn a_job_waits_for_an_under_store_that_is_out_of_reach() {
         let ended = job(&bench, &id);
         assert_eq!((ended.state, ended.error, ended.progress.objects_seen), (JobState::Done, None, 1), "{kind:?}");
     }
+}
+
+/// Whose under store is away for hours must not keep the jobs for other under stores from running.
+#[tokio::test]
+async fn jobs_that_wait_for_an_under_store_leave_their_turn_to_others() {
+    let mut bench = Bench::new(WriteMode::WriteThrough).await;
+    for number in 0..3 {
+        bench.under.put_outside(&number.to_string(), pattern(number, 100));
+    }
+    bench.put("here", "here").await.unwrap();
+    bench.under.set_mood(Mood::Refuse(UfsKind::Unavailable));
+    let mut loads = Vec::new();
+    for _ in 0..4 {
+        loads.push(start(&bench, request(JobKind::Load, "/bucket")).await);
+    }
+    let waits = |job: &Job| job.error.as_ref().is_some_and(|why| why.starts_with("waits: "));
+    bench.advancing("all of them wait", || loads.iter().all(|id| waits(&job(&bench, id)))).await;
+    assert!(loads.iter().all(|id| job(&bench, id).state == JobState::Running));
+    let (scrub, _) = run(&bench, request(JobKind::Scrub, "/")).await;
+    assert_eq!((scrub.state, scrub.progress.objects_seen), (JobState::Done, 1));
+    assert_eq!(bench.cache.cancel_job(&loads[0]).await.unwrap().state, JobState::Cancelled);
+    // After a restart, too, when all of them are tried again.
+    bench.restart().await;
+    assert!(loads[1..].iter().all(|id| job(&bench, id).state == JobState::Queued));
+    bench.advancing("the others wait", || loads[1..].iter().all(|id| waits(&job(&bench, id)))).await;
+    bench.foreground.set(Way::HoldReads);
+    bench.under.set_mood(Mood::Well);
+    let is_at_work = |id: &&String| job(&bench, id).error.is_none();
+    let waits_for_turn = |id: &&String| job(&bench, id).error.is_some_and(|why| why.starts_with("waits for its turn"));
+    let count = |is: &dyn Fn(&&String) -> bool| loads[1..].iter().filter(is).count();
+    let as_many_as_may = || (count(&is_at_work), count(&waits_for_turn)) == (2, 1);
+    bench.advancing("two are at work, and one waits for its turn", as_many_as_may).await;
+    bench.foreground.set(Way::Open);
+    bench.advancing("all end", || loads.iter().all(|id| has_ended(&bench, id))).await;
+    for id in &loads[1..] {
+        let ended = job(&bench, id);
+        assert_eq!((ended.state, ended.error, ended.progress.objects_seen), (JobState::Done, None, 4));
+    }
+}
+
+/// An under store that has just come back is not met by all that has waited for it.
+#[tokio::test]
+async fn tasks_of_a_job_begin_nothing_while_it_has_no_turn() {
+    let mut bench = Bench::new(WriteMode::WriteThrough).await;
+    for path in ["a", "b", "c"] {
+        for number in 0..4 {
+            bench.under.put_outside(&format!("{path}/{number}"), pattern(number, 100));
+        }
+    }
+    bench.foreground.set(Way::HoldReads);
+    let mut loads = Vec::new();
+    for path in ["/bucket/a/", "/bucket/b/", "/bucket/c/"] {
+        loads.push(start(&bench, request(JobKind::Load, path)).await);
+    }
+    until("the objects of two are read", || bench.foreground.waiting() == 8).await;
+    // The outage begins in the middle of it.
+    bench.under.set_mood(Mood::Refuse(UfsKind::Unavailable));
+    bench.foreground.set(Way::Open);
+    let waits = |id: &String| job(&bench, id).error.is_some_and(|why| why.starts_with("waits: "));
+    bench.advancing("all of them wait", || loads.iter().all(waits)).await;
+    bench.foreground.set(Way::HoldReads);
+    bench.under.set_mood(Mood::Well);
+    let for_turn = || loads.iter().filter(|id| job(&bench, id).error.is_some()).collect::<Vec<_>>();
+    let is_back = || bench.foreground.waiting() == 8 && for_turn().len() == 1;
+    bench.advancing("two of them read again", is_back).await;
+    bench.pass_seconds(120).await;
+    assert_eq!((bench.foreground.waiting(), for_turn().len()), (8, 1));
+    let last = for_turn()[0].clone();
+    assert_eq!(bench.cache.cancel_job(&last).await.unwrap().state, JobState::Cancelled);
+    bench.foreground.set(Way::Open);
+    bench.advancing("all end", || loads.iter().all(|id| has_ended(&bench, id))).await;
+    bench.restart().await;
+    for id in &loads {
+        let expected = if *id == last { JobState::Cancelled } else { JobState::Done };
+        assert_eq!(job(&bench, id).state, expected);
+    }
+}
+
+/// Otherwise a script that loops while an under store is away begins jobs without end.
+#[tokio::test]
+async fn jobs_that_wait_for_an_under_store_count_as_waiting() {
+    let bench = Bench::new(WriteMode::WriteThrough).await;
+    bench.under.set_mood(Mood::Refuse(UfsKind::Unavailable));
+    let asked = async |by: &str| bench.cache.create_job(request(JobKind::Load, "/bucket"), by).await;
+    let mut waiting = 0;
+    while asked("anna").await.is_ok() {
+        waiting += 1;
+    }
+    let all_wait = || jobs(&bench).iter().all(|job| job.state == JobState::Running && job.error.is_some());
+    bench.advancing("all of them wait", all_wait).await;
+    assert_eq!(kind(asked("anna").await), Some(ErrorKind::SlowDown), "after {waiting}");
+}
+
+/// An operator who persists before maintenance must not wonder why nothing happens.
+#[tokio::test]
+async fn a_persist_job_says_that_it_waits_for_earlier_requests() {
+    let mut bench = Bench::new(WriteMode::WriteBack).await;
+    bench.background.set(Way::Closed);
+    bench.put("key", "value").await.unwrap();
+    until("the upload is under way", || bench.background.waiting() == 1).await;
+    bench.power_loss(3).await;
+    bench.background.set(Way::Open);
+    let id = start(&bench, request(JobKind::Persist, "/")).await;
+    let says = || job(&bench, &id).error.is_some_and(|why| why.contains("(settle_time)"));
+    until("the job says that it waits", says).await;
+    bench.advancing("the job ends", || has_ended(&bench, &id)).await;
+    assert_eq!((job(&bench, &id).state, job(&bench, &id).error), (JobState::Done, None));
 }

@@ -407,8 +407,9 @@ async fn a_share_waits_for_the_engine() {
     until("it is queued", || bench.metric("forebay_jobs_queued") == 1.0).await;
     *until_end.lock() = Duration::ZERO;
     bench.foreground.set(Way::Open);
-    bench.advancing("it waits", || job(&bench, &id).error.is_some()).await;
-    assert!(job(&bench, &id).error.expect("it waits").starts_with("worker here: waits: "));
+    // For its turn before that.
+    let waits = || job(&bench, &id).error.is_some_and(|why| why.starts_with("worker here: waits: "));
+    bench.advancing("it waits for the engine", waits).await;
     *until_end.lock() = Duration::MAX;
     bench.advancing("the job ends", || has_ended(&bench, &id)).await;
     let shown = job(&bench, &id);

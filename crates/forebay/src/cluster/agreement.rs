@@ -256,7 +256,7 @@ writeMode = \"WRITE_BACK\"
             assert_eq!(FILE.matches(old).count(), 1, "{old}");
             assert_eq!(settings(&FILE.replace(old, new)).differing(&settings(FILE)), expected, "{old} {new}");
         };
-        check("[server]", "[store]\ndata_dirs = [\"/x\"]\n[server]\nlisten = \"127.0.0.1:1\"", &[]);
+        check("[server]", "[store]\ndata_dirs = [\"/x\"]\n[server]\nlisten = \"127.0.0.1:3\"", &[]);
         check("[server]", "[server]\nregion = \"eu-1\"", &["server.region"]);
         check("[server]", "[server]\ndomain = \"s3.example.com\"", &["server.domain"]);
         check("[server]", "[server]\naccount_id = \"123456789012\"", &["server.account_id"]);

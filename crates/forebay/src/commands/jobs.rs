@@ -143,7 +143,7 @@ fn table(jobs: &[Job]) -> String {
         table.row([
             escaped(&job.id),
             kind(job.request.kind).to_owned() + if job.request.dry_run { " (dry run)" } else { "" },
-            state(job.state).to_owned(),
+            if waits(job) { "waiting" } else { state(job.state) }.to_owned(),
             count(progress.objects_seen),
             count(progress.objects_done),
             size(progress.bytes_done),
@@ -173,7 +173,7 @@ fn detail(job: &Job) -> String {
         ("rate limit", request.rate_limit.map(|limit| format!("{}/s", size(limit.0)))),
         ("concurrency", request.concurrency.map(|objects| objects.to_string())),
         ("dry run", request.dry_run.then(|| "yes".to_owned())),
-        ("error", job.error.as_deref().map(escaped)),
+        (if waits(job) { "waiting" } else { "error" }, job.error.as_deref().map(escaped)),
     ];
     lines.extend(optional.into_iter().filter_map(|(name, value)| Some((name, value?))));
     lines.extend([
@@ -185,6 +185,11 @@ fn detail(job: &Job) -> String {
         ("findings", count(job.findings)),
     ]);
     pairs(&lines)
+}
+
+/// Whether a job has begun and says what it waits for. In a cluster, that is one of the workers.
+fn waits(job: &Job) -> bool {
+    job.state == JobState::Running && job.error.as_ref().is_some_and(|error| error.contains("waits"))
 }
 
 pub(crate) fn kind(kind: JobKind) -> &'static str {

@@ -14,6 +14,7 @@ use super::output::print;
 use super::units::{count, escaped, moment};
 use super::{Table, Target};
 use crate::client::{Answer, Call, CallError, Client, object_path, prefix_path};
+use crate::config::why_unmatched;
 use crate::failure::Failure;
 use settings::SetOptions;
 
@@ -88,7 +89,11 @@ fn show_rules(answer: &Answer, target: &Target) -> Result<(), Failure> {
     if target.is_json() {
         return print(&answer.text);
     }
-    print(&table(&answer.read::<Vec<PolicyRule>>()?))
+    let rules: Vec<PolicyRule> = answer.read()?;
+    if rules.is_empty() {
+        return print("there are no rules: the defaults hold everywhere");
+    }
+    print(&table(&rules))
 }
 
 fn show_rule(answer: &Answer, target: &Target) -> Result<(), Failure> {
@@ -134,6 +139,9 @@ fn set(client: &Client, options: &SetOptions, target: &Target) -> Result<(), Fai
 /// A rule may come before its bucket; a slip in the name looks the same, so it is told. Who may not list buckets is
 /// told nothing.
 fn tell_if_absent(client: &Client, path: &str) {
+    if let Some(why) = why_unmatched(path) {
+        return eprintln!("forebay: {}: {}", escaped(path), escaped(&why));
+    }
     let bucket = path[1..].split('/').next().unwrap_or_default();
     let Ok(buckets) = client.read::<Vec<Bucket>>(Call::get("buckets")) else { return };
     if !bucket.is_empty() && buckets.iter().all(|known| known.name != bucket) {

@@ -85,7 +85,7 @@ fn line(job: &Job, elapsed: Duration) -> String {
     let progress = &job.progress;
     let name = format!("{} {}", jobs::kind(job.request.kind), escaped(&job.request.path));
     if job.state == JobState::Queued {
-        return format!("{name}: waits for its turn");
+        return format!("{name}: {}", escaped(job.error.as_deref().unwrap_or("waits for its turn")));
     }
     let of = |total: Option<String>| total.map(|total| format!(" of {total}")).unwrap_or_default();
     let mut line = format!(

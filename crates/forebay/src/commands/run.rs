@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use clap::Args;
-use forebay_cache::{Job, JobKind, JobRequest, JobState};
+use forebay_cache::{Job, JobKind, JobRequest, JobState, Status};
 use forebay_types::{ByteSize, Period};
 use ureq::http::Method;
 
@@ -70,7 +70,21 @@ pub(super) fn run(kind: JobKind, options: &RunOptions) -> Result<(), Failure> {
     if job.progress.objects_seen == 0 && job.state == JobState::Done && kind != JobKind::Persist {
         eprintln!("forebay: nothing is under {}: is the path right?", escaped(&job.request.path));
     }
+    if kind == JobKind::Persist && job.request.path == "/" && job.state == JobState::Done && !dry_run {
+        tell_what_stays(&client);
+    }
     verdict(&job, &findings)
+}
+
+/// Whoever persists everything before a machine goes away does not expect that something is only here.
+fn tell_what_stays(client: &Client) {
+    let Ok(status) = client.read::<Status>(Call::get("status")) else { return };
+    if status.dirty_objects == 0 && status.pinned_bytes > 0 {
+        eprintln!(
+            "forebay: {} remain only in this cache: transient objects, parts of open uploads or conflicts, which do not go to the under store",
+            size(status.pinned_bytes)
+        );
+    }
 }
 
 fn detached(job: &Job, answer: &Answer, target: &Target) -> Result<(), Failure> {
@@ -177,7 +191,7 @@ fn verdict(job: &Job, findings: &Findings) -> Result<(), Failure> {
         // What these find is what differs or is damaged; other jobs find reasons to leave an object alone too.
         JobKind::Verify | JobKind::Scrub if job.findings > 0 => failed(format!("{} findings", count(job.findings))),
         // Of a dry run it is what was asked for.
-        JobKind::Load if !job.request.dry_run && findings.has(&["exceeds-cache", "exceeds-quota"]) => {
+        JobKind::Load if !job.request.dry_run && findings.has(&["exceeds-cache", "exceeds-quota", "too-large"]) => {
             failed("not all of it fits: see the findings".to_owned())
         }
         _ if job.progress.objects_failed > 0 => {

@@ -1,6 +1,6 @@
 //! `[[policy]]` tables and `--mode`.
 
-use forebay_types::{PolicyRule, PolicySet, WriteMode};
+use forebay_types::{BucketName, PolicyRule, PolicySet, WriteMode};
 
 use super::problem::{Problem, closest, in_one_line};
 use super::sources::Sourced;
@@ -56,6 +56,35 @@ pub(crate) fn rules(tables: &[Sourced], mode: Option<WriteMode>, has_others: boo
     Ok(rules)
 }
 
+/// Rules of the file under which no object can be. `buckets`: the mounts, if there is no other bucket.
+pub(crate) fn warnings(tables: &[Sourced], buckets: Option<&[&str]>) -> Vec<String> {
+    let warning = |table: &Sourced| {
+        let path = path_of(table)?;
+        let why = why_unmatched(path).or_else(|| {
+            // Without a slash behind it, it is the beginning of a name.
+            let (name, is_whole) = path[1..].split_once('/').map_or((&path[1..], false), |(name, _)| (name, true));
+            let may_be = |bucket: &&str| if is_whole { *bucket == name } else { bucket.starts_with(name) };
+            let wrong = "no mount has this name, and without under_store.url there are no other buckets";
+            (!buckets?.iter().any(may_be)).then(|| wrong.to_owned())
+        });
+        Some(Problem::value(&table.origin, "policy.path", &format!("{path:?}"), &why?).to_string())
+    };
+    tables.iter().filter_map(warning).collect()
+}
+
+/// Why no object is, or is meant to be, under the path of a rule.
+pub(crate) fn why_unmatched(path: &str) -> Option<String> {
+    if let Some((_, rest)) = path.split_once("://").filter(|(scheme, _)| !scheme[1..].contains('/')) {
+        return Some(format!("no object is under it: a path has no scheme; did you mean \"/{rest}\"?"));
+    }
+    let bucket = path.trim_start_matches('/').split_once('/').map(|(bucket, _)| bucket);
+    if bucket.is_some_and(|bucket| BucketName::new(bucket).is_err()) {
+        return Some("no object is under it: no bucket can have this name".to_owned());
+    }
+    let prefix = path.strip_suffix('*')?;
+    Some(format!("the * stands for itself: a path is a prefix; did you mean {prefix:?}?"))
+}
+
 fn path_of(table: &Sourced) -> Option<&str> {
     table.value.get("path").and_then(toml::Value::as_str)
 }
@@ -85,4 +114,30 @@ fn wrong(table: &Sourced, name: &str, value: &toml::Value, error: &toml::de::Err
     let hint = hint.map(|choice| format!("; did you mean {choice:?}?")).unwrap_or_default();
     let value = in_one_line(&value.to_string());
     Problem(format!("{}policy.{name} = {value}: {message}{hint}", table.origin))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_that_no_object_is_under_are_told_with_what_was_meant() {
+        for (path, told) in [
+            ("/", None),
+            ("/lake", None),
+            ("/lake/raw/", None),
+            ("/lake/a*b", None),
+            ("/lake/https://example.com/", None),
+            ("/lake/raw/*", Some("\"/lake/raw/\"")),
+            ("/*", Some("\"/\"")),
+            ("/s3://lake/raw/", Some("\"/lake/raw/\"")),
+            ("/Lake House/raw/", Some("no bucket can have this name")),
+        ] {
+            let why = why_unmatched(path);
+            match told {
+                None => assert_eq!(why, None, "{path}"),
+                Some(told) => assert!(why.as_ref().is_some_and(|why| why.contains(told)), "{path}: {why:?}"),
+            }
+        }
+    }
 }

@@ -448,3 +448,50 @@ fn a_variable_that_is_nearly_a_setting_is_told() {
     assert_eq!(config.warnings.len(), 1, "{:?}", config.warnings);
     assert!(config.warnings[0].contains("FOREBAY_STORE_SIZE"), "{:?}", config.warnings);
 }
+
+/// The shell of the quick start has AWS_ENDPOINT_URL for its clients, and the server's own client would take it, too.
+#[test]
+fn an_under_store_is_not_this_server_itself() {
+    let file = "[server]\nlisten = \"127.0.0.1:9700\"\n[mounts]\nlake = \"s3://lake\"\n";
+    let with = |text: &str, variables: &[(&str, &str)]| load_with(text, variables, &Overrides::default());
+    let own = [("AWS_ENDPOINT_URL", "http://localhost:9700")];
+    let problem = with(file, &own).unwrap_err().to_string();
+    for part in ["forebay.toml:4", "mounts.lake", "AWS_ENDPOINT_URL of the environment", "this server"] {
+        assert!(problem.contains(part), "{problem}");
+    }
+    let named = file.replace("s3://lake", "s3://lake?endpoint=http://127.0.0.1:9700");
+    let problem = with(&named, &[]).unwrap_err().to_string();
+    assert!(problem.contains("mounts.lake") && problem.contains("this server"), "{problem}");
+    // Another variable comes before it, and others leave it out.
+    let other = ("AWS_ENDPOINT_URL_S3", "http://storage:9000");
+    let warnings = with(file, &[own[0], other]).unwrap().warnings;
+    assert!(warnings.len() == 1 && warnings[0].contains("AWS_ENDPOINT_URL_S3"), "{warnings:?}");
+    let ignored = ("AWS_IGNORE_CONFIGURED_ENDPOINT_URLS", "true");
+    assert_eq!(with(file, &[own[0], ignored]).unwrap().warnings, Vec::<String>::new());
+    let named = file.replace("s3://lake", "s3://lake?endpoint=http://storage:9000");
+    assert_eq!(with(&named, &own).unwrap().warnings, Vec::<String>::new());
+    let root = "[under_store]\nurl = \"s3://?region=x\"\n";
+    let listen = ("FOREBAY_SERVER_LISTEN", "0.0.0.0:9700");
+    let problem = with(root, &[own[0], listen]).unwrap_err().to_string();
+    assert!(problem.contains("under_store.url"), "{problem}");
+}
+
+#[test]
+fn rules_that_no_object_is_under_are_told() {
+    let rule = |path: &str| format!("[[policy]]\npath = \"{path}\"\n");
+    let mounts = "[mounts]\nlake = \"file:///x\"\n";
+    for (paths, told) in [
+        (&["/", "/lake", "/la", "/lake/raw/"][..], &[][..]),
+        (
+            &["/lake/*", "/pond/", "/pon"],
+            &["forebay.toml:3: policy.path = \"/lake/*\"", "forebay.toml:5: ", "forebay.toml:7: "],
+        ),
+    ] {
+        let rules: String = paths.iter().map(|path| rule(path)).collect();
+        let warnings = load(&format!("{mounts}{rules}")).unwrap().warnings;
+        assert_eq!(warnings.len(), told.len(), "{warnings:?}");
+        assert!(warnings.iter().zip(told).all(|(warning, told)| warning.starts_with(told)), "{warnings:?}");
+    }
+    let everywhere = format!("[under_store]\nurl = \"file:///y\"\n{}", rule("/pond/"));
+    assert_eq!(load(&everywhere).unwrap().warnings, Vec::<String>::new());
+}

@@ -115,6 +115,12 @@ impl Finding {
         Self { id, severity, subject: subject.to_owned(), what, measured, why, cure }
     }
 
+    pub(crate) fn line(self) -> String {
+        let Self { subject, what, measured, cure, .. } = self;
+        let subject = if subject.is_empty() { subject } else { format!("{subject}: ") };
+        format!("{subject}{what} ({measured}). {cure}")
+    }
+
     pub(crate) fn notice(self, since_ms: u64) -> Notice {
         Notice {
             id: self.id.to_owned(),

@@ -67,7 +67,8 @@ fn headline(app: &App) -> String {
             parts.push(format!("cpu {:.1}", sample.cpu));
         }
         if !overview.notices.is_empty() {
-            parts.push(format!("{} notices", overview.notices.len()));
+            let notices = overview.notices.len();
+            parts.push(format!("{notices} {}", if notices == 1 { "notice" } else { "notices" }));
         }
     }
     // In front: nothing below it is of this moment.

@@ -5,11 +5,13 @@ use std::time::Duration;
 
 use forebay_admin::api::{CircuitState, UnderStoreStatus};
 use forebay_admin::{Notice, Severity};
+use forebay_auth::FileCounts;
 use forebay_cache::{ReplacedRules, Status};
 use forebay_store::{DamagedPlace, DirectoryHealth, Shortage};
 
+use crate::certificate::{CertificateExpiry, CertificateState};
 use crate::cluster::{Difference, aside};
-use crate::commands::size;
+use crate::commands::{moment, size};
 use crate::doctor::findings::{Kind, OF_UNDER_STORES};
 use crate::places::Trouble;
 
@@ -43,6 +45,10 @@ pub(super) struct Facts {
     pub(super) rejected_disk_full: u64,
     /// Why the users file is refused.
     pub(super) users_file: Option<String>,
+    /// What the users file holds, if there is one.
+    pub(super) users: Option<FileCounts>,
+    /// The certificate that clients see, if there is one.
+    pub(super) certificate: Option<CertificateExpiry>,
     pub(super) replaced_rules: Option<ReplacedRules>,
     /// The engine of the cluster does not answer.
     pub(super) is_cut_off: bool,
@@ -107,6 +113,8 @@ pub(super) fn conditions(facts: &Facts) -> Vec<Condition> {
         bytes_unavailable(status),
         writes_rejected(facts),
         users_file(facts),
+        no_users(facts.users),
+        certificate(facts.certificate),
         policies_replaced(facts.replaced_rules),
         disks_full(facts),
         cut_off(facts.is_cut_off),
@@ -190,6 +198,39 @@ fn users_file(facts: &Facts) -> Condition {
             .as_ref()
             .map(|why| format!("the users file is refused, and the users are those of before: {why}")),
         cure: "Correct the file; `forebay users check FILE` says whether it is right. It is read again by itself",
+    }
+}
+
+/// Tools that write a file in place empty it first, and a failed template leaves it so.
+fn no_users(users: Option<FileCounts>) -> Condition {
+    let is_empty = users == Some(FileCounts { users: 0, anonymous_grants: 0 });
+    Condition {
+        id: "users-file-empty",
+        severity: Severity::Warning,
+        subject: String::new(),
+        title: is_empty.then(|| "the users file has no users: requests of all but the root user get 403".to_owned()),
+        cure: "If it should have users, write them again; it is read again by itself. Without other users, leave server.users_file out",
+    }
+}
+
+fn certificate(expiry: Option<CertificateExpiry>) -> Condition {
+    let title = expiry.and_then(|expiry| match expiry.state() {
+        CertificateState::Valid => None,
+        CertificateState::NotYet => {
+            Some(format!("the TLS certificate is valid only from {}", moment(expiry.not_before_ms)))
+        }
+        CertificateState::Expiring => Some(format!("the TLS certificate expires at {}", moment(expiry.not_after_ms))),
+        CertificateState::Expired => {
+            Some(format!("the TLS certificate expired at {}: clients refuse it", moment(expiry.not_after_ms)))
+        }
+    });
+    let is_near = expiry.is_some_and(|expiry| expiry.state() == CertificateState::Expiring);
+    Condition {
+        id: "certificate-expires",
+        severity: if is_near { Severity::Warning } else { Severity::Critical },
+        subject: String::new(),
+        title,
+        cure: "Put a new certificate and its key into the files of server.tls_cert and server.tls_key; they are read again by themselves",
     }
 }
 
@@ -356,7 +397,7 @@ fn pinned(facts: &Facts) -> Option<Condition> {
         subject: String::new(),
         title: (share > PINNED_FULL)
             .then(|| format!("pinned data takes {:.0} % of the space that it may take", share * 100.0)),
-        cure: "See why uploads are slow, add disk, raise cache.pinned_ratio, or let the policy write through: writes are refused when it is full",
+        cure: "See why uploads are slow, add disk, raise cache.pinned_ratio, or let the policy write through. Writes are refused when it is full; if one bucket holds all of it, from 94 % on",
     })
 }
 

@@ -204,7 +204,7 @@ fn a_large_screen_shows_everything() {
         &mut app(),
         (120, 48),
         &[
-            "forebay top http://127.0.0.1:9701  0.1.0 up 16 m  cpu 1.2  1 notices",
+            "forebay top http://127.0.0.1:9701  0.1.0 up 16 m  cpu 1.2  1 notice",
             "in 3.0 MiB/s, out 0 B/s, 7 connections",
             "PutObject                        1,500    2.5    2.5   0.2",
             "memory 12.5 %, disk 50.0 %, under store 37.5 %",

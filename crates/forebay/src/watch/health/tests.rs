@@ -64,6 +64,8 @@ fn facts() -> Facts {
         rejected_pinned_full: 0,
         rejected_disk_full: 0,
         users_file: None,
+        users: None,
+        certificate: None,
         replaced_rules: None,
         is_cut_off: false,
         differences: BTreeMap::new(),
@@ -93,6 +95,8 @@ fn a_healthy_worker_has_no_notice_and_every_condition_is_cleared() {
             "bytes-unavailable",
             "writes-rejected",
             "users-file-refused",
+            "users-file-empty",
+            "certificate-expires",
             "policies-replaced",
             "disks-full",
             "cluster-cut-off",
@@ -255,6 +259,38 @@ fn refusals_and_full_disks_are_told_with_what_is_full() {
         "larger than the disk, 102.0 GiB for this directory on a file system of 100.0 GiB, and",
     );
     check(|facts| facts.users_file = Some("line 3".into()), "users-file-refused", "", "line 3");
+    const NONE: FileCounts = FileCounts { users: 0, anonymous_grants: 0 };
+    check(|facts| facts.users = Some(NONE), "users-file-empty", "", "all but the root user");
+    for counts in [FileCounts { users: 1, ..NONE }, FileCounts { anonymous_grants: 1, ..NONE }] {
+        assert!(holding(&Facts { users: Some(counts), ..facts() }).is_empty());
+    }
+}
+
+#[test]
+fn a_certificate_that_expires_is_reported_before() {
+    const HOUR: u64 = 3_600_000;
+    const DAY: u64 = 24 * HOUR;
+    let begin = 20_000 * DAY;
+    let told = |lifetime: u64, age: u64| {
+        let expiry = CertificateExpiry { not_before_ms: begin, not_after_ms: begin + lifetime, now_ms: begin + age };
+        let all = conditions(&Facts { certificate: Some(expiry), ..facts() });
+        let condition = all.into_iter().find(|condition| condition.id == "certificate-expires").unwrap();
+        condition.title.map(|title| (condition.severity, title))
+    };
+    let expiring = [(365 * DAY, 350 * DAY, 352 * DAY), (90 * DAY, 82 * DAY, 83 * DAY), (DAY, 21 * HOUR, 23 * HOUR)];
+    for (lifetime, calm, soon) in expiring {
+        assert_eq!(told(lifetime, 0), None);
+        assert_eq!(told(lifetime, calm), None);
+        let (severity, title) = told(lifetime, soon).unwrap();
+        assert!(severity == Severity::Warning && title.contains("expires at 2"), "{title}");
+        assert_eq!(told(lifetime, lifetime).map(|(severity, _)| severity), Some(Severity::Warning), "its last second");
+        let (severity, title) = told(lifetime, lifetime + 1000).unwrap();
+        assert!(severity == Severity::Critical && title.contains("clients refuse it"), "{title}");
+    }
+    assert_eq!(told(DAY, 0), None);
+    let early = CertificateExpiry { not_before_ms: begin, not_after_ms: begin + DAY, now_ms: begin - HOUR };
+    let told = holding(&Facts { certificate: Some(early), ..facts() });
+    assert!(told[0].2.contains("only from"), "{told:?}");
 }
 
 #[test]
