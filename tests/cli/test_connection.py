@@ -35,7 +35,8 @@ def test_flags_stand_before_or_behind_subcommands(cli):
 
 def test_a_server_of_another_kind_is_told(cli):
     # The S3 port answers too, and has no admin API.
-    assert "40" in cli.refused("status", "--endpoint", cli.server.endpoint)
+    line = cli.refused("status", "--endpoint", cli.server.endpoint)
+    assert "40" in line and "server.admin_listen" in line, line
 
 
 def test_nobody_reads_the_output_and_nothing_is_said(cli):

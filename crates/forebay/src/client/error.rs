@@ -57,6 +57,12 @@ impl CallError {
         let detail = match (detail, status) {
             (Some(detail), StatusCode::UNAUTHORIZED) => format!("the keys are refused: {detail}"),
             (Some(detail), _) if !detail.is_empty() => detail,
+            // S3's errors are documents of this kind.
+            _ if body.contains("<Error>") => {
+                format!(
+                    "this address is that of S3, which answers {status}: name the admin API's (server.admin_listen) by --endpoint"
+                )
+            }
             _ => format!("the server answers {status}"),
         };
         Self::Refused { status, detail: escaped(&detail) }
@@ -98,6 +104,9 @@ mod tests {
         assert!(error.is_status(StatusCode::NOT_FOUND) && !error.may_pass());
         let Failure::Refused(line) = Failure::from(error) else { panic!("404 is wrong input") };
         assert_eq!(line, r"no\nrule \u{1b}[31m");
+        let s3 = "<?xml version=\"1.0\" encoding=\"UTF-8\"?><Error><Code>InvalidRequest</Code></Error>";
+        let line = CallError::refused(StatusCode::BAD_REQUEST, s3).to_string();
+        assert!(line.contains("400") && line.contains("server.admin_listen"), "{line}");
         let error = CallError::refused(StatusCode::SERVICE_UNAVAILABLE, "<html>");
         assert!(error.may_pass());
         let Failure::Failed(line) = Failure::from(error) else { panic!("503 is a failure") };
