@@ -128,10 +128,11 @@ impl Watch {
 
     fn observe(&self, facts: &Facts) {
         self.metrics.missing.set(facts.status.missing_objects);
-        if let Some(expiry) = facts.certificate {
-            self.metrics.certificate_expiring.set(i64::from(expiry.state() != CertificateState::Valid));
-            self.metrics.certificate_not_after.set((expiry.not_after_ms / 1000) as i64);
-        }
+        let certificate = facts.certificate;
+        let is_expiring = certificate.is_some_and(|expiry| expiry.state() != CertificateState::Valid);
+        self.metrics.certificate_expiring.set(i64::from(is_expiring));
+        let not_after_ms = certificate.map_or(0, |expiry| expiry.not_after_ms);
+        self.metrics.certificate_not_after.set((not_after_ms / 1000) as i64);
         for directory in &facts.directories {
             let labels = DirectoryLabels { directory: directory.label.clone() };
             self.metrics.full.get_or_create(&labels).set(i64::from(directory.shortage.is_some()));

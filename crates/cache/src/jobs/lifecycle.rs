@@ -103,13 +103,6 @@ impl Worker {
         }
     }
 
-    /// Lets other jobs run while this one waits.
-    pub(super) fn leave_turn(&self, entry: &Entry) {
-        entry.state.lock().has_turn = false;
-        self.jobs.wake.notify_one();
-        self.jobs.observe(&self.metrics);
-    }
-
     /// Ends a job. The end is visible even if it cannot be made durable; the next start then repeats it.
     pub(super) async fn end_job(&self, entry: &Entry, ended: JobState, error: Option<String>) {
         let kind = {

@@ -159,8 +159,10 @@ impl Run {
             let mut state = self.entry.state.lock();
             state.waiting += 1;
             state.away += 1;
+            state.has_turn = false;
         }
-        self.worker.leave_turn(&self.entry);
+        self.worker.jobs.wake.notify_one();
+        self.worker.jobs.observe(&self.worker.metrics);
         Waiting { run: self, is_away: true }
     }
 

@@ -313,8 +313,6 @@ impl Worker {
                 }
                 Ok(()) | Err(_) => return true,
             }
-            // The work is done.
-            self.leave_turn(entry);
             tokio::select! {
                 biased;
                 () = self.stop.cancelled() => return false,

@@ -49,7 +49,7 @@ pub(super) struct EntryState {
     /// Of a share.
     pub(super) pass: Option<Pass>,
     /// While the job runs: whether it counts towards the limits of running jobs. Jobs that wait for an under store
-    /// leave their turn to other jobs. Set by [`Jobs::next`] alone.
+    /// leave their turn to other jobs, and get it back by [`Jobs::next`].
     pub(super) has_turn: bool,
     /// Tasks of the run that wait for something outside. Each of them has left the turn.
     pub(super) away: usize,
