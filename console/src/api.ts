@@ -148,6 +148,7 @@ export interface ClusterStatus {
   /** The worker that is asked. */
   worker: string;
   slots: number;
+  ageMs: number;
   slotsWithoutHome: number;
   workers: ClusterWorker[];
   engine: EngineMember[];

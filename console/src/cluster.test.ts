@@ -20,6 +20,7 @@ const cluster: ClusterStatus = {
   name: "lake",
   worker: "w1",
   slots: 1024,
+  ageMs: 0,
   slotsWithoutHome: 0,
   workers: [
     { id: "w1", state: "live", slots: 512, status: status(5, [30, 10]) },

@@ -11,7 +11,7 @@ KINDS = ["load", "free", "persist", "verify", "scrub"]
 
 def test_every_kind_waits_for_its_end(cli, objects):
     for kind in KINDS:
-        assert "objects seen" in cli.text(kind, "s3://shelf")
+        assert " seen; " in cli.text(kind, "s3://shelf")
         job = cli.json(kind, "/shelf/a/", "--concurrency", "2")
         assert (job["request"]["kind"], job["request"]["path"], job["state"]) == (kind, "/shelf/a/", "done")
 
@@ -101,7 +101,7 @@ def test_damage_is_found_told_and_an_exit_code(cli, objects):
     (cli.server.under / "shelf" / "damaged" / "one").write_bytes(b"z" * 5)
     done = cli.run("verify", "s3://shelf/damaged/")
     assert done.returncode == 1, done.stdout
-    assert "/shelf/damaged/one" in done.stdout and "findings" in done.stderr.splitlines()[-1]
+    assert "/shelf/damaged/one" in done.stdout and "1 finding" in done.stderr.splitlines()[-1]
     done = cli.run("verify", "s3://shelf/damaged/", "--output", "json")
     assert done.returncode == 1 and '"findings":1' in done.stdout.replace(" ", "")
 

@@ -73,4 +73,4 @@ def test_it_survives_a_restart_of_the_server(screen, cli):
 def test_the_progress_of_a_job_is_a_bar_on_a_terminal(screen):
     bar = screen("scrub", "s3://shelf")
     assert bar.end() == 0
-    assert "objects seen" in bar.written.decode()
+    assert " seen; " in bar.written.decode()

@@ -146,11 +146,13 @@ def test_an_engine_that_is_silent_is_told_by_all(cluster):
         eventually("an error", lambda: total([worker], "engine_errors_total", operation="commit") > 0, 40)
         assert not samples(worker, "workers") and not samples(worker, "slots_without_home"), "nobody knows"
         assert not samples(worker, "engine_database_bytes")
+        assert worker.ask("cluster")["ageMs"] > 5000, "what it shows is not of now"
     cluster.etcd.resume()
     for worker in workers:
         eventually("a lease", lambda: total([worker], "lease_seconds") > 0)
         eventually("a look at the engine", lambda: total([worker], "engine_up") == 1)
         eventually("all workers", lambda: total([worker], "workers", state="live") == 3)
+        eventually("a new view", lambda: worker.ask("cluster")["ageMs"] < 5000)
 
 
 @pytest.fixture

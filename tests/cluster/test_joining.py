@@ -5,8 +5,9 @@ import secrets
 import subprocess
 import threading
 
-from harness.cluster import Cluster, wait_until_shared
+from harness.cluster import CONFIG, LEASE_SECONDS, Cluster, wait_until_shared
 from harness.faults import Clock
+from harness.relay import Relay
 from harness.servers import eventually, free_port
 
 SECONDS = 60
@@ -149,3 +150,36 @@ def test_a_clock_that_is_far_off_is_refused(cluster, tmp_path):
     clock.move(100)
     second.start()
     wait_until_shared([first, second])
+
+
+def test_a_worker_with_another_under_store_does_not_join(cluster, tmp_path):
+    """What it acknowledges would be found by nobody once it is gone."""
+    first, second = cluster.worker("w1"), cluster.worker("w2")
+    first.start()
+    second.under = tmp_path / "other"
+    second.under.mkdir()
+    refused(second, "worker w1 of this cluster runs with another value of under_store.url")
+    second.under = cluster.under
+    assert [worker["id"] for worker in first.ask("cluster")["workers"]] == ["w1"], "nothing is half joined"
+    # One that was killed can't tell that it has stopped.
+    first.kill()
+    (tmp_path / "logs").mkdir()
+    second.config.write_text(f'{second.config.read_text()}[mounts]\nlogs = "file://{tmp_path}/logs"\n')
+    second.start()
+    refused(first, "worker w2 of this cluster runs with another value of mounts", "stop all workers first")
+    first.config.write_text(second.config.read_text())
+    first.start()
+    wait_until_shared([first, second])
+
+
+def test_workers_may_reach_one_under_store_by_different_addresses_if_they_say_so(cluster, under_store):
+    relay = Relay(under_store)
+    first, second = cluster.worker("w1", behind=under_store), cluster.worker("w2", behind=relay)
+    try:
+        first.start()
+        refused(second, "another value of the endpoint of under_store.url", "cluster.compare_endpoints = false")
+        second.config.write_text(CONFIG.format(lease=LEASE_SECONDS) + "compare_endpoints = false\n")
+        second.start()
+        wait_until_shared([first, second])
+    finally:
+        relay.close()

@@ -6,8 +6,9 @@ import subprocess
 
 import pytest
 from harness.clients import boto, refused
+from harness.command_line import CommandLine
 from harness.faults import Tmpfs
-from harness.servers import REGION, Forebay, eventually
+from harness.servers import REGION, Forebay, S3Server, eventually
 
 SMALL = '[store]\nsize = "{size}"\nsegment_size = "2 MiB"\n[cache]\nmemory_size = "0 B"\n'
 
@@ -93,6 +94,69 @@ url = "s3://there-notices/below{place}"
     behind.create_bucket(Bucket="not-there-notices")
     eventually("the end of the notice", lambda: notice(server, "bucket-missing") is None, 60)
     s3.put_object(Bucket="typo", Key="key", Body=b"x")
+
+
+UPLOADS = """
+[cache]
+settle_time = "1 s"
+persist_backoff_min = "100 ms"
+persist_backoff_max = "1 s"
+"""
+
+
+@pytest.fixture
+def behind(tmp_path):
+    server = S3Server(tmp_path / "behind").start()
+    yield server
+    server.kill()
+
+
+def write_three(server):
+    for number in range(3):
+        boto(server).put_object(Bucket="kept", Key=f"key-{number}", Body=b"x")
+
+
+@pytest.mark.parametrize("kind", ["directory", "server"])
+def test_a_bucket_that_the_under_store_has_lost_is_told(start, tmp_path, behind, kind):
+    server = Forebay(tmp_path / "server", "WRITE_BACK", behind if kind == "server" else None, UPLOADS)
+    for name in ("kept", "other"):
+        boto(server if server.process else start(server)).create_bucket(Bucket=name)
+    bucket = (behind.objects if kind == "server" else server.under) / "kept"
+    bucket.rename(bucket.parent.parent / "away")
+    write_three(server)
+
+    def is_told():
+        told = eventually("the notice", lambda: notice(server, "uploads-refused"))
+        assert told["severity"] == "critical" and "refuses what waits for bucket kept" in told["title"], told
+
+    is_told()
+    # It is not known any more that there was such a bucket.
+    server.kill()
+    server.start()
+    is_told()
+    done = CommandLine(server).run("verify", "/")
+    assert done.returncode == 1 and "/kept" in done.stdout + done.stderr, done
+    (bucket.parent.parent / "away").rename(bucket)
+    eventually("the end of the notice", lambda: notice(server, "uploads-refused") is None)
+    server.wait_until_drained()
+    assert CommandLine(server).run("verify", "/").returncode == 0
+
+
+def test_keys_that_may_not_write_are_told_when_something_is_uploaded(start, tmp_path, behind):
+    server = start(Forebay(tmp_path / "server", "WRITE_BACK", behind, UPLOADS))
+    boto(server).create_bucket(Bucket="kept")
+    behind.kill()
+    may_write = behind.command
+    behind.command = lambda: [may_write()[0], "--readonly", *may_write()[1:]]
+    behind.start()
+    write_three(server)
+    told = eventually("the notice", lambda: notice(server, "uploads-refused"))
+    assert told["severity"] == "critical" and "AccessDenied" in told["title"] and "grant" in told["cure"], told
+    behind.kill()
+    behind.command = may_write
+    behind.start()
+    eventually("the end of the notice", lambda: notice(server, "uploads-refused") is None)
+    server.wait_until_drained()
 
 
 def test_writes_that_are_refused_are_told_as_long_as_they_are(start, tmp_path):

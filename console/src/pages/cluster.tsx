@@ -3,11 +3,14 @@
 import * as api from "../api";
 import type { ClusterStatus, ClusterWorker, EngineMember } from "../api";
 import { inAll, unavailableOf } from "../cluster";
-import { bytes, count, NONE, percent, plural } from "../format";
+import { bytes, count, duration, NONE, percent, plural } from "../format";
 import { Ago, Badge, Empty, Loaded, Table, Tile, type Tone } from "../parts/basic";
 import { usePoll } from "../poll";
 
 const EVERY_MS = 3000;
+
+/** Older is what is shown while the engine does not answer: a worker looks twice a second. */
+const CURRENT_MS = 5000;
 
 export function ClusterPage() {
   const seen = usePoll("cluster", api.cluster, EVERY_MS);
@@ -18,7 +21,8 @@ export function ClusterPage() {
         {(cluster) => (
           <>
             <p class="hint">
-              {cluster.name}, as worker {cluster.worker} sees it.
+              {cluster.name}, as worker {cluster.worker}{" "}
+              {cluster.ageMs > CURRENT_MS ? `saw it ${duration(cluster.ageMs)} ago: the engine has not answered it since` : "sees it"}.
             </p>
             <Tiles cluster={cluster} />
             <Workers workers={cluster.workers} />

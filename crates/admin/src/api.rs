@@ -280,6 +280,9 @@ pub struct ClusterStatus {
     pub name: String,
     /// The worker that is asked.
     pub worker: String,
+    /// How long ago that worker saw states and slots in the engine, in milliseconds: less than two seconds while the
+    /// engine answers.
+    pub age_ms: u64,
     pub slots: u32,
     /// Slots whose keys are refused at the moment.
     pub slots_without_home: u32,

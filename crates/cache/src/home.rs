@@ -27,6 +27,7 @@ use crate::persist::settle::Settle;
 use crate::persist::{Backoff, PersistEvents, Queue};
 use crate::read::absences::Absences;
 use crate::read::doubt::Doubt;
+use crate::read::silence::SilentBuckets;
 use crate::read::single_flight::SingleFlight;
 use crate::read::validity::Validity;
 use crate::read_leases::GrantedLeases;
@@ -48,6 +49,7 @@ pub(crate) struct Home {
     /// Reads that ask the under store for a key without a copy.
     pub(crate) lookups: Arc<SingleFlight<ObjectPath, ()>>,
     pub(crate) validity: Validity,
+    pub(crate) silent_buckets: SilentBuckets,
     /// Keys that the under store does not have.
     pub(crate) absences: Absences,
     /// Slots whose objects are taken over from the homes before.
@@ -119,6 +121,7 @@ impl Home {
             fence: WriteFence::new(hasher.clone()),
             lookups: SingleFlight::new(),
             validity: Validity::new(env.clone(), hasher),
+            silent_buckets: SilentBuckets::default(),
             absences: Absences::new(hasher.clone()),
             gained: GainedSlots::new(Arc::clone(&env.clock)),
             hand_overs: HandOvers::default(),

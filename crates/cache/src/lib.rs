@@ -528,6 +528,15 @@ pub struct UnavailableBytes {
     pub problem: String,
 }
 
+/// A bucket for which the under store refuses what waits, although it answers.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize, utoipa::ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct RefusedBucket {
+    pub bucket: String,
+    /// What it answered to the last upload or delete.
+    pub error: String,
+}
+
 /// The result of [`Cache::status`].
 #[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
@@ -541,6 +550,10 @@ pub struct Status {
     /// Objects and deletes that the under store refuses, see [`Cache::undeliverable`].
     #[serde(default)]
     pub undeliverable: u64,
+    /// Buckets that are missing in the under store, or that its keys may not write, at least for some of the objects
+    /// that wait for them: ten at most.
+    #[serde(default)]
+    pub refused_buckets: Vec<RefusedBucket>,
     /// Objects and parts of keys at home here whose bytes are still to be fetched from other workers.
     #[serde(default)]
     pub copies_wanted: u64,

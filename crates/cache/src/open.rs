@@ -25,7 +25,10 @@ use crate::read_leases::HeldLeases;
 use crate::space::Space;
 use crate::space::evict::Keeper;
 use crate::worker::Worker;
-use crate::{Cache, Mounts, OtherWorkers, Result, Settings, Status};
+use crate::{Cache, Mounts, OtherWorkers, RefusedBucket, Result, Settings, Status};
+
+/// Buckets that a status names.
+const REFUSED_BUCKETS_MAX: usize = 10;
 
 /// The parts of a cache.
 pub struct Parts {
@@ -161,6 +164,7 @@ impl Worker {
             oldest_dirty_age_ms: self.oldest_dirty_age_ms(),
             conflicts: counts.conflicts,
             undeliverable: self.home.refusals.undeliverable(),
+            refused_buckets: self.refused_buckets(),
             copies_wanted: self.home.copies.count() as u64,
             copies_unavailable: copies_unavailable as u64,
             unavailable,
@@ -178,6 +182,13 @@ impl Worker {
             capacity_bytes: usage.capacity_bytes,
             failed_directories: failed.collect(),
         }
+    }
+}
+
+impl Worker {
+    fn refused_buckets(&self) -> Vec<RefusedBucket> {
+        let refused = self.home.queue.without_access().into_iter().take(REFUSED_BUCKETS_MAX);
+        refused.map(|(bucket, error)| RefusedBucket { bucket: bucket.to_string(), error }).collect()
     }
 }
 

@@ -190,6 +190,7 @@ impl Worker {
 
     /// `tried` is the generation that was sent. The caller holds the key's upload lock.
     async fn report(&self, path: &ObjectPath, tried: Option<Generation>, result: Result<bool, Failure>) {
+        let mut is_missing = false;
         let (kind, context, blame, is_told) = match result {
             Ok(_) => return self.home.queue.succeeded(path),
             Err(Failure::Unsettled(wait)) => {
@@ -207,6 +208,7 @@ impl Worker {
             Err(Failure::Local(error)) => {
                 let remote = matches!(error.kind, ErrorKind::Unavailable | ErrorKind::Moved | ErrorKind::NoSuchBucket);
                 let blame = if remote { Blame::UnderStore } else { Blame::Object };
+                is_missing = error.kind == ErrorKind::NoSuchBucket;
                 (format!("{:?}", error.kind), error.to_string(), blame, false)
             }
             Err(Failure::UnderStore(error)) => {
@@ -237,6 +239,7 @@ impl Worker {
         if let (Blame::Object, true, Some(tried)) = (blame, is_told, tried) {
             self.note_refusal(path, tried, &context).await;
         }
+        self.home.queue.note_refusal(path, is_missing, &context);
         tracing::warn!(%path, error = context, pause_ms = pause.as_millis() as u64, "could not persist");
     }
 

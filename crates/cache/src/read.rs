@@ -14,5 +14,6 @@ mod prefetch;
 pub(crate) mod read_ahead;
 pub(crate) mod remote;
 mod revalidate;
+pub(crate) mod silence;
 pub(crate) mod single_flight;
 pub(crate) mod validity;

@@ -1,7 +1,7 @@
 //! The catalog of a worker that is at home on an engine. The store's table of values shows what the engine has, so that
 //! lookups stay local; every commit is done on the engine first, when the bytes that it names are safe here.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -27,9 +27,11 @@ use crate::leaving::LeavingResult;
 use crate::member_record::{Addresses, MemberRecord};
 use crate::ownership::{FormerHomes, Ownership};
 use crate::placement::Placement;
+use crate::retry::tried;
 use crate::shared_revision::Revision;
 use crate::silence::Silences;
 use crate::stream::{Former, Stream};
+use crate::under_stores::Look;
 use crate::view::View;
 
 /// Values that are compared, or written, in one go at a start.
@@ -37,10 +39,6 @@ const LOADED_VALUES: usize = 1000;
 
 /// Slots that are compared in one go at a start: all their records are in memory meanwhile.
 const LOADED_SLOTS: usize = 64;
-
-/// Tries of a question at a start, and the pause between two.
-const LOAD_TRIES: usize = 10;
-const LOAD_PAUSE: Duration = Duration::from_millis(100);
 
 /// All keys of the catalog.
 const ALL_KEYS: &[(&[u8], &[u8])] = &[(b"", BEHIND_ALL)];
@@ -66,6 +64,9 @@ pub struct HomeSettings {
     pub cluster: ClusterSettings,
     /// Where others reach this worker; `None` when they do not.
     pub addresses: Option<Addresses>,
+    /// Where objects go: values, or their digests, by the names of settings. What two workers both tell must be the
+    /// same. Told with the addresses.
+    pub under_stores: BTreeMap<String, String>,
 }
 
 /// A [`Catalog`] on an [`Engine`].
@@ -112,7 +113,7 @@ impl HomeCatalog {
     /// `Unavailable` when the engine does not answer in time, or another worker of the cluster lives; `Corrupt` for
     /// records that can't be decoded; whatever the store answers.
     pub async fn open(env: Env, store: Store, engine: Arc<dyn Engine>, settings: HomeSettings) -> Result<Self> {
-        let HomeSettings { worker, is_alone, cluster, addresses } = settings;
+        let HomeSettings { worker, is_alone, cluster, addresses, under_stores } = settings;
         let cluster = tried(&env, || ClusterSettings::load(engine.as_ref(), cluster)).await?;
         let lives = Lives::begin(&env, &store).await;
         // What an earlier life has sent is done by now, or never.
@@ -145,7 +146,9 @@ impl HomeCatalog {
             unnamed,
         };
         tried(&inner.env, || inner.forget_earlier_life(lives.own)).await?;
-        inner.tell_addresses(addresses).await?;
+        let told = addresses.map(|addresses| MemberRecord::new(addresses, under_stores.clone()));
+        inner.tell(told).await?;
+        inner.check_under_stores(&under_stores).await?;
         inner.load_shared(&mut *inner.shared.lock().await).await?;
         inner.load_own().await?;
         let own = match is_alone {
@@ -238,18 +241,6 @@ impl HomeCatalog {
     }
 }
 
-/// Asks the engine again until it answers, as often as a start can bear.
-async fn tried<T, F: Future<Output = Result<T>>>(env: &Env, ask: impl Fn() -> F) -> Result<T> {
-    for _ in 1..LOAD_TRIES {
-        match ask().await {
-            Err(error) if matches!(error.kind, ErrorKind::Unavailable | ErrorKind::Unknown) => {}
-            result => return result,
-        }
-        env.clock.sleep(LOAD_PAUSE).await;
-    }
-    ask().await
-}
-
 /// The processes that had this store: they have ended, for the store has one at a time.
 struct Lives {
     own: u64,
@@ -321,11 +312,23 @@ impl Inner {
     }
 
     /// Makes the engine show where this process is reached. Only the process that has the stream can.
-    async fn tell_addresses(&self, addresses: Option<Addresses>) -> Result<()> {
+    async fn tell(&self, told: Option<MemberRecord>) -> Result<()> {
         let key = layout::member_key(&self.worker);
-        let value = addresses.map(|addresses| MemberRecord::new(addresses).encode());
+        let value = told.map(|told| told.encode());
         let found = tried(&self.env, || self.engine.get(&key)).await?.map(|found| found.value);
         if found == value { Ok(()) } else { self.stream.commit(vec![ValueWrite { key, value }]).await }
+    }
+
+    /// What this worker has told is seen by all that start from here on.
+    async fn check_under_stores(&self, own: &BTreeMap<String, String>) -> Result<()> {
+        let Self { env, engine, worker, stream, .. } = self;
+        let look = Look { env, engine: engine.as_ref(), worker, own, ends: Some(stream) };
+        let Some(other) = look.until_known(self.cluster.lease_ms).await? else { return Ok(()) };
+        // Other workers may still read by leases of a process that was killed. They end before that of its worker.
+        if self.former != Former::Killed {
+            self.stream.leave().await?;
+        }
+        Err(Error::new(ErrorKind::Unavailable, other.to_string()))
     }
 
     /// Makes the store show the records of this worker alone, at a start.

@@ -13,6 +13,7 @@ mod leaving_record;
 mod member_record;
 mod ownership;
 mod placement;
+mod retry;
 mod shared_revision;
 mod silence;
 mod slot_record;
@@ -21,6 +22,7 @@ mod stream;
 mod test_engine;
 #[cfg(test)]
 mod test_ground;
+mod under_stores;
 mod view;
 mod worker_record;
 
@@ -32,4 +34,5 @@ pub use leaving::{LeavingError, LeavingResult};
 pub use member_record::Addresses;
 pub use ownership::addresses_told;
 pub use placement::Placement;
+pub use under_stores::{OtherUnderStores, other_under_stores};
 pub use view::{Homes, Member, MemberState, Moves, View};

@@ -1,5 +1,7 @@
 //! Where a worker is reached and what it runs, as the engine has it.
 
+use std::collections::BTreeMap;
+
 use bytes::Bytes;
 use forebay_catalog::{Result, records};
 use serde::{Deserialize, Serialize};
@@ -30,12 +32,15 @@ pub(crate) struct MemberRecord {
     pub(crate) addresses: Addresses,
     /// Of the build.
     pub(crate) version: String,
+    /// See [`crate::HomeSettings::under_stores`]. Older builds told nothing.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub(crate) under_stores: BTreeMap<String, String>,
 }
 
 impl MemberRecord {
     /// Of this process.
-    pub(crate) fn new(addresses: Addresses) -> Self {
-        Self { addresses, version: BUILD_VERSION.to_owned() }
+    pub(crate) fn new(addresses: Addresses, under_stores: BTreeMap<String, String>) -> Self {
+        Self { addresses, version: BUILD_VERSION.to_owned(), under_stores }
     }
 
     pub(crate) fn encode(&self) -> Bytes {
@@ -62,9 +67,12 @@ mod tests {
         let worker = WorkerId::new("w1").unwrap();
         let addresses =
             Addresses { peers: "10.0.0.1:9100".to_owned(), s3: Some("10.0.0.1:9000".to_owned()), admin: None };
-        let record = MemberRecord { addresses, version: "0.1.0".to_owned() };
+        let record = MemberRecord { addresses, version: "0.1.0".to_owned(), under_stores: BTreeMap::new() };
         assert_eq!(MemberRecord::decode(&worker, RECORD).unwrap(), record);
         assert_eq!(record.encode(), RECORD);
+        let under_stores = BTreeMap::from([("mounts".to_owned(), "0a".to_owned())]);
+        let told = MemberRecord { under_stores, ..record };
+        assert_eq!(MemberRecord::decode(&worker, &told.encode()).unwrap(), told);
         let problem = MemberRecord::decode(&worker, b"\x02{}").unwrap_err().to_string();
         assert_eq!(problem, "the member w1 record has version 2, newer than this release's 1");
         assert!(MemberRecord::decode(&worker, &RECORD[..20]).unwrap_err().to_string().contains("member w1"));

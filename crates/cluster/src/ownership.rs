@@ -256,11 +256,7 @@ impl Seen {
             layout::parse_slot_key(&key).map(|slot| record.map(|record| (slot, (record, found.version))))
         });
         let slots = slots.collect::<Result<_>>()?;
-        let workers = scan_all(engine, layout::WORKERS_PREFIX).await?.into_iter().filter_map(|(key, found)| {
-            let record = WorkerRecord::decode(&found.value);
-            layout::parse_worker_key(&key).map(|worker| record.map(|record| (worker, (record, found.version))))
-        });
-        let workers: BTreeMap<WorkerId, (WorkerRecord, u64)> = workers.collect::<Result<_>>()?;
+        let workers = workers(engine).await?;
         let leaving_versions = leaving.iter().map(|(worker, (_, version))| (worker.clone(), *version)).collect();
         let is_of = |worker: &WorkerId, life| workers.get(worker).is_some_and(|(record, _)| record.life == life);
         let leaving = leaving.into_iter().filter(|(worker, (record, _))| is_of(worker, record.life));
@@ -304,8 +300,17 @@ impl Seen {
     }
 }
 
+/// The leases of all workers, with the versions of their records.
+pub(crate) async fn workers(engine: &dyn Engine) -> Result<BTreeMap<WorkerId, (WorkerRecord, u64)>> {
+    let workers = scan_all(engine, layout::WORKERS_PREFIX).await?.into_iter().filter_map(|(key, found)| {
+        let record = WorkerRecord::decode(&found.value);
+        layout::parse_worker_key(&key).map(|worker| record.map(|record| (worker, (record, found.version))))
+    });
+    workers.collect()
+}
+
 /// What workers have told when they started, whether they live or not.
-async fn members_told(engine: &dyn Engine) -> Result<BTreeMap<WorkerId, MemberRecord>> {
+pub(crate) async fn members_told(engine: &dyn Engine) -> Result<BTreeMap<WorkerId, MemberRecord>> {
     let mut told = BTreeMap::new();
     for (key, found) in scan_all(engine, layout::MEMBERS_PREFIX).await? {
         let Some(worker) = layout::parse_member_key(&key) else { continue };

@@ -88,6 +88,7 @@ impl Config {
             policies: policy::rules(&sources.policies, mode, sources.has_cluster())?,
             warnings: sources.warnings.clone(),
             effective: effective::entries(&sources, mode),
+            inherited_endpoint: None,
             origins: sources.settings.iter().map(|(name, sourced)| (*name, sourced.origin.clone())).collect(),
         };
         config.check(&sources)?;

@@ -152,7 +152,7 @@ fn message(error: &Error, row: &Row) -> String {
             error.context.clone()
         }
         ErrorKind::InvalidArgument => {
-            "The storage behind this cache refuses the request for its headers or its size.".to_owned()
+            "The storage behind this cache refuses the request for its key, its headers or its size.".to_owned()
         }
         // Of a policy or of the configuration; it names no more than the request does.
         ErrorKind::AccessDenied | ErrorKind::NotImplemented if error.source.is_none() => {

@@ -165,7 +165,13 @@ impl Machine {
         let worker = WorkerId::new(name).map_err(|error| error.to_string())?;
         let slots = SlotCount::new(SLOTS).map_err(|error| error.to_string())?;
         let cluster = ClusterSettings { slots, lease_ms: self.config.lease_ms };
-        let settings = HomeSettings { worker, is_alone: !self.config.is_shared(), cluster, addresses: None };
+        let settings = HomeSettings {
+            worker,
+            is_alone: !self.config.is_shared(),
+            cluster,
+            addresses: None,
+            under_stores: BTreeMap::new(),
+        };
         let catalog = HomeCatalog::open(self.env(), store.clone(), engine, settings).await;
         let catalog = Arc::new(catalog.map_err(|error| error.to_string())?);
         *self.catalog.lock() = Some(Arc::clone(&catalog));

@@ -1,8 +1,10 @@
 //! A run of a job: its progress, its findings, and when it must stop.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use forebay_catalog::records;
 use forebay_env::Env;
 use forebay_env::sync::Mutex;
 use forebay_types::{BucketName, ObjectPath};
@@ -114,6 +116,26 @@ impl Run {
         let listed = self.patiently(|| self.worker.list_buckets()).await?;
         let mut buckets: Vec<_> = listed.into_iter().map(|bucket| bucket.name).collect();
         buckets.sort_unstable();
+        Ok(buckets)
+    }
+
+    /// Those as well that the under store has lost, and that objects wait for.
+    pub(super) async fn buckets_and_lost_ones(&self) -> Result<BTreeSet<BucketName>> {
+        let mut buckets: BTreeSet<_> = self.buckets().await?.into_iter().collect();
+        if self.scope.bucket.is_some() {
+            return Ok(buckets);
+        }
+        let (mut from, to) = records::all_objects_range();
+        while let Some((key, _)) = self.worker.catalog.scan(&from, &to, 1).await?.pop() {
+            from = match records::parse_object_key(&key) {
+                Some(path) => {
+                    let behind = records::object_prefix_range(&path.bucket, "").1;
+                    buckets.insert(path.bucket);
+                    behind
+                }
+                None => records::successor(&key),
+            };
+        }
         Ok(buckets)
     }
 

@@ -46,7 +46,7 @@ struct Difference {
 pub(super) async fn run(run: &Run) -> Result<()> {
     let after = run.after_path()?;
     let mut keys = StoreKeys::new(run.range_left()?);
-    for bucket in run.buckets().await? {
+    for bucket in run.buckets_and_lost_ones().await? {
         let start_after = match &after {
             Some(after) if bucket < after.bucket => continue,
             Some(after) if bucket == after.bucket => Some(after.key.as_str().to_owned()),

@@ -156,7 +156,15 @@ struct Bucket {
     probe: Option<ObjectPath>,
     /// An object that lacks access and is retried often, on behalf of the others.
     canary: Option<ObjectPath>,
+    /// Tries of canaries that lacked access, since there is one, and the error of the last one.
+    refused: u32,
+    /// Tries in a row that did not find the bucket.
+    missing: u32,
+    refusal: String,
 }
+
+/// Such tries before operators are told.
+const REFUSED_MIN: u32 = 3;
 
 struct Slot {
     entry: Entry,
@@ -281,7 +289,9 @@ impl Queue {
         state.by_age.remove(&(slot.entry.dirty_since, path.clone()));
         state.stop_running(path, &slot.place);
         state.close_circuit(&path.bucket);
-        state.bucket(&path.bucket).canary.take_if(|canary| canary == path);
+        let bucket = state.bucket(&path.bucket);
+        bucket.canary.take_if(|canary| canary == path);
+        bucket.missing = 0;
         state.release_alike(&path.bucket, slot.failures);
         if let Place::Running { again: Some(entry), .. } = slot.place {
             state.make_ready(path.clone(), entry, Failures::default());
@@ -335,11 +345,13 @@ impl Queue {
         let mut state = self.state.lock();
         let bucket = state.bucket(&path.bucket);
         let (successes, is_open) = (bucket.successes, bucket.probe_at.is_some());
-        let is_canary = blame == Blame::Access && *bucket.canary.get_or_insert_with(|| path.clone()) == *path;
-        if blame != Blame::Access {
-            // It now waits for something else, maybe for a long time.
-            bucket.canary.take_if(|canary| canary == path);
+        if blame == Blame::Access && bucket.canary.is_none() {
+            (bucket.canary, bucket.refused) = (Some(path.clone()), 0);
         }
+        let is_canary = blame == Blame::Access && bucket.canary.as_ref() == Some(path);
+        // Otherwise it may now wait for a long time. An outage ends, and says nothing of the access.
+        let waits_alone = matches!(blame, Blame::Object | Blame::Nobody(_));
+        let was_canary = waits_alone && bucket.canary.take_if(|canary| canary == path).is_some();
         let Some(slot) = state.slots.get_mut(path) else { return Pause { pause: Duration::ZERO, blame } };
         let (blame, failures) = slot.failures.add(blame, successes);
         let is_soon = match blame {
@@ -357,6 +369,9 @@ impl Queue {
         }
         state.stop_running(path, &before);
         state.delayed.insert((until, path.clone()));
+        if was_canary {
+            state.appoint_canary(&path.bucket, now + self.backoff.min);
+        }
         let bucket = state.bucket(&path.bucket);
         let was_probe = bucket.probe.take_if(|probe| probe == path).is_some();
         match (blame, bucket.probe_at) {
@@ -375,6 +390,38 @@ impl Queue {
         drop(state);
         self.wake.notify_one();
         Pause { pause, blame }
+    }
+
+    /// Called after [`Queue::failed`]. `is_missing`: the bucket was not found, and so nothing was sent.
+    pub(crate) fn note_refusal(&self, path: &ObjectPath, is_missing: bool, error: &str) {
+        let mut state = self.state.lock();
+        let bucket = state.bucket(&path.bucket);
+        bucket.missing = if is_missing { bucket.missing.saturating_add(1) } else { 0 };
+        let is_canary = bucket.canary.as_ref() == Some(path);
+        if is_canary {
+            bucket.refused = bucket.refused.saturating_add(1);
+        }
+        if is_canary || is_missing {
+            error.clone_into(&mut bucket.refusal);
+        }
+    }
+
+    /// Buckets that are missing, or with an object that was refused for a lack of access, again and again, with the
+    /// last error. By name.
+    pub(crate) fn without_access(&self) -> Vec<(BucketName, String)> {
+        let mut state = self.state.lock();
+        let State { buckets, slots, .. } = &mut *state;
+        for (name, bucket) in buckets.iter_mut().filter(|(_, bucket)| bucket.missing >= REFUSED_MIN) {
+            if !slots.keys().any(|path| path.bucket == *name) {
+                bucket.missing = 0;
+            }
+        }
+        let lacks =
+            |bucket: &Bucket| bucket.missing >= REFUSED_MIN || bucket.refused >= REFUSED_MIN && bucket.canary.is_some();
+        let buckets = state.buckets.iter().filter(|(_, bucket)| lacks(bucket));
+        let mut found: Vec<_> = buckets.map(|(name, bucket)| (name.clone(), bucket.refusal.clone())).collect();
+        found.sort_unstable();
+        found
     }
 
     /// The object no longer waits, and the under store was not asked. A task with a request in flight notices that by
@@ -451,7 +498,12 @@ impl Failures {
         let others_went = self.count > 0 && successes > self.seen;
         self.seen = successes;
         self.count = self.count.saturating_add(1);
-        self.lacked_access = blame == Blame::Access;
+        // An outage in between says nothing of that.
+        self.lacked_access = match blame {
+            Blame::Access => true,
+            Blame::UnderStore | Blame::Throttling => self.lacked_access,
+            Blame::Object | Blame::Nobody(_) => false,
+        };
         if blame != Blame::UnderStore {
             return (blame, self.count);
         }
@@ -475,6 +527,9 @@ impl State {
             probe_at: None,
             probe: None,
             canary: None,
+            refused: 0,
+            missing: 0,
+            refusal: String::new(),
         })
     }
 
@@ -622,6 +677,8 @@ impl State {
             let mount = self.bucket(name).tenant.mount.clone();
             let alike = self.buckets.values().filter(|bucket| bucket.tenant.mount == mount);
             let buckets: HashSet<_> = alike.map(|bucket| bucket.tenant.bucket.clone()).collect();
+            // All are tried now.
+            buckets.iter().for_each(|name| self.bucket(name).canary = None);
             let lacks_access =
                 |path: &ObjectPath, slot: &Slot| slot.failures.lacked_access && buckets.contains(&path.bucket);
             self.release_anew(lacks_access);

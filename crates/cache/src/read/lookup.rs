@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use forebay_store::{Object, Piece};
-use forebay_types::{ByteRange, ETag, Generation, ObjectInfo, ObjectPath, PathPolicy, StorageState};
+use forebay_types::{ByteRange, ETag, Generation, ObjectInfo, ObjectPath, PathPolicy, StorageState, WriteMode};
 use forebay_ufs::RemoteObject;
 
 use crate::read::remote::{Purpose, RemoteState, Version, WholeBody, keeps_reads};
@@ -208,6 +208,9 @@ impl Worker {
         }
         let (state, asked) = match copy {
             Some(object) if self.is_believed(path, policy, &object) => (RemoteState::Cached(object), false),
+            Some(object) if self.may_be_stale(policy, wanted, &object) => {
+                (self.revalidate_in_time(path, policy, &mount, object).await?, true)
+            }
             copy => (self.revalidate(path, policy, &mount, copy, Purpose::Read).await?, true),
         };
         match self.found(path, policy, &mount, state, asked).await {
@@ -219,6 +222,11 @@ impl Worker {
             }
             found => found,
         }
+    }
+
+    /// Whether a reader gets this copy when the under store is out of reach, and wants no other answer.
+    fn may_be_stale(&self, policy: &PathPolicy, wanted: Wanted, copy: &Object) -> bool {
+        policy.write_mode != WriteMode::NoCache && !wanted.no_cache && Self::remote_etag_of(copy).is_some()
     }
 
     /// Requests description and bytes at once.

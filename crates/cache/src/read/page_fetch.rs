@@ -118,11 +118,15 @@ impl Worker {
         let same =
             |body: RemoteBody| body.object.must_be(version.size, &version.etag, &version.remote_etag).map(|()| body);
         let body = match fetched.and_then(same) {
-            Ok(body) => body,
+            Ok(body) => {
+                self.home.silent_buckets.heard(&version.path.bucket);
+                body
+            }
             Err(error) => {
                 self.note_told(&version.path, Some(&error));
                 if matches!(error.kind, UfsKind::Precondition | UfsKind::NotFound | UfsKind::InvalidName) {
                     self.home.validity.invalidate(version.generation);
+                    self.outdated(&version.path, Some(version.generation));
                 }
                 return Err(Error::from(error).of_read());
             }

@@ -1,7 +1,9 @@
 //! Determines what the under store has: from the copy while that is fresh, otherwise by asking.
 
+use std::sync::Arc;
+
 use forebay_store::Object;
-use forebay_types::{ETag, ObjectPath, PathPolicy, WriteMode};
+use forebay_types::{ETag, Generation, ObjectPath, PathPolicy, WriteMode};
 use forebay_ufs::{ErrorKind as UfsKind, RemoteBody};
 
 use crate::list::positions::Change;
@@ -9,6 +11,7 @@ use crate::read::absences::Absence;
 use crate::read::fill::{Answered, is_copy_of};
 use crate::read::pages::Pages;
 use crate::read::remote::{Purpose, RemoteState, WholeBody, keeps_reads, keeps_reads_of};
+use crate::read::silence::{ANSWER_MAX, Validation};
 use crate::read::validity::Moment;
 use crate::worker::Worker;
 use crate::{Mount, Result};
@@ -21,6 +24,30 @@ struct Question {
     /// No earlier request for the key may still land. It could make the answer stale at any time without anybody
     /// noticing.
     is_settled: bool,
+}
+
+/// What a validation has found.
+struct Validated {
+    state: RemoteState,
+    /// It is a copy, and the under store could not be asked.
+    is_stale: bool,
+}
+
+/// Ends a validation whose reader does not wait, however that ends.
+struct Ended {
+    worker: Arc<Worker>,
+    path: ObjectPath,
+}
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        self.worker.home.silent_buckets.ended(&self.path);
+    }
+}
+
+/// Whether the under store cannot be asked. Expired credentials count as an outage.
+fn is_no_answer(kind: UfsKind) -> bool {
+    kind.is_transient() || kind == UfsKind::Credentials
 }
 
 impl Worker {
@@ -85,40 +112,95 @@ impl Worker {
         copy: Option<Object>,
         purpose: Purpose,
     ) -> Result<RemoteState> {
+        self.validate(path, policy, mount, copy, purpose).await.map(|validated| self.counted(validated))
+    }
+
+    async fn validate(
+        &self,
+        path: &ObjectPath,
+        policy: &PathPolicy,
+        mount: &Mount,
+        copy: Option<Object>,
+        purpose: Purpose,
+    ) -> Result<Validated> {
         let question = self.question(path);
         let Question { fence, is_settled, .. } = question;
         let answer = mount.foreground.head(&path.key).await;
         self.note_answer(path, question, answer.as_ref().err());
-        match (answer, copy) {
+        let state = match (answer, copy) {
             (Ok(remote), Some(object)) if is_copy_of(&object, &remote) => {
                 if is_settled && self.home.fence.read(path) == fence {
                     self.home.validity.mark_valid(object.generation());
                 }
-                Ok(RemoteState::Cached(object))
+                RemoteState::Cached(object)
             }
             (Ok(remote), copy) => {
-                self.outdated(path, copy);
+                self.outdated(path, copy.map(|copy| copy.generation()));
                 match is_settled {
-                    true => {
-                        Ok(self.begin_copy(path, policy, Box::new(remote), self.answered(fence), purpose, None).await)
-                    }
-                    false => Ok(RemoteState::NotCached(Box::new(remote))),
+                    true => self.begin_copy(path, policy, Box::new(remote), self.answered(fence), purpose, None).await,
+                    false => RemoteState::NotCached(Box::new(remote)),
                 }
             }
             (Err(error), copy) if error.kind == UfsKind::NotFound => {
-                self.outdated(path, copy);
-                Ok(RemoteState::Absent)
+                self.outdated(path, copy.map(|copy| copy.generation()));
+                RemoteState::Absent
             }
-            // The under store cannot be asked. Expired credentials count as an outage.
-            (Err(error), Some(object))
-                if (error.kind.is_transient() || error.kind == UfsKind::Credentials)
-                    && Self::remote_etag_of(&object).is_some() =>
-            {
-                self.metrics.stale_served.inc();
-                Ok(RemoteState::Cached(object))
+            (Err(error), Some(object)) if is_no_answer(error.kind) && Self::remote_etag_of(&object).is_some() => {
+                return Ok(Validated { state: RemoteState::Cached(object), is_stale: true });
             }
-            (Err(error), _) => Err(error.into()),
+            (Err(error), _) => return Err(error.into()),
+        };
+        Ok(Validated { state, is_stale: false })
+    }
+
+    /// As [`Worker::revalidate`], for a reader of a stale copy: the reader gets the copy when the under store does not
+    /// answer in time, or is known not to. The validation goes on without the reader.
+    pub(super) async fn revalidate_in_time(
+        self: &Arc<Self>,
+        path: &ObjectPath,
+        policy: &PathPolicy,
+        mount: &Mount,
+        copy: Object,
+    ) -> Result<RemoteState> {
+        let validation = {
+            let (worker, path, policy, mount) = (Arc::clone(self), path.clone(), policy.clone(), mount.clone());
+            let copy = copy.clone();
+            async move { worker.validate(&path, &policy, &mount, Some(copy), Purpose::Read).await }
+        };
+        let mut validation = Box::pin(validation);
+        let runs_alone = loop {
+            let waiting = self.home.silent_buckets.wait(path);
+            if let Some(waiting) = &waiting {
+                tokio::select! {
+                    biased;
+                    validated = &mut validation => return validated.map(|validated| self.counted(validated)),
+                    () = self.env.clock.sleep(ANSWER_MAX) => waiting.gives_up(),
+                }
+            }
+            match self.home.silent_buckets.leave(path) {
+                Validation::Runs => break true,
+                Validation::IsLeftOut => break false,
+                Validation::IsWaitedFor => {}
+            }
+        };
+        if runs_alone {
+            let (ended, known) = (Ended { worker: Arc::clone(self), path: path.clone() }, copy.generation());
+            forebay_env::spawn(async move {
+                let Ok(Validated { state, .. }) = validation.await else { return };
+                let is_same = matches!(&state, RemoteState::Cached(object) if object.generation() == known);
+                if !is_same {
+                    ended.worker.end_outdated_leases(&ended.path).await;
+                }
+            });
         }
+        Ok(self.counted(Validated { state: RemoteState::Cached(copy), is_stale: true }))
+    }
+
+    fn counted(&self, Validated { state, is_stale }: Validated) -> RemoteState {
+        if is_stale {
+            self.metrics.stale_served.inc();
+        }
+        state
     }
 
     /// Asks the under store for the whole object, if a reader of the whole object finds no copy. This takes one round
@@ -179,6 +261,9 @@ impl Worker {
 
     /// The under store was asked for an object. Unless it has not answered, others know less of the object now.
     pub(super) fn note_told(&self, path: &ObjectPath, error: Option<&forebay_ufs::Error>) {
+        if !error.is_some_and(|error| is_no_answer(error.kind)) {
+            self.home.silent_buckets.heard(&path.bucket);
+        }
         if error.is_none_or(|error| matches!(error.kind, UfsKind::NotFound | UfsKind::Precondition)) {
             self.home.fence.touch(path);
         }
@@ -189,9 +274,10 @@ impl Worker {
         Answered { fence, as_of: Moment::of(self.env.clock.monotonic()), heard: None }
     }
 
-    fn outdated(&self, path: &ObjectPath, copy: Option<Object>) {
-        if let Some(object) = copy
-            && self.store.evict(&Self::store_key(path), object.generation())
+    /// The under store does not have this version.
+    pub(super) fn outdated(&self, path: &ObjectPath, copy: Option<Generation>) {
+        if let Some(generation) = copy
+            && self.store.evict(&Self::store_key(path), generation)
         {
             self.metrics.external_changes.inc();
             // Listings show it no later than reads do.

@@ -273,3 +273,46 @@ async fn tags_of_an_object_that_is_known_are_set_without_asking_for_it() {
     bench.cache.set_tags(&path("key"), tags.clone()).await.unwrap();
     assert_eq!((bench.cache.tags(&path("key")).await.unwrap(), bench.foreground.heads()), (tags, 0));
 }
+
+/// It takes connections and requests, as a server that is stopped does, and no limit of time is over.
+#[tokio::test]
+async fn readers_of_copies_do_not_wait_for_an_under_store_that_does_not_answer() {
+    let bench = Bench::new(WriteMode::WriteThrough).await;
+    for key in ["one", "two"] {
+        bench.put(key, "value").await.unwrap();
+    }
+    bench.age_metadata();
+    bench.under.set_mood(Mood::Hang);
+    let heads = bench.foreground.heads();
+    let first = reading(&bench, "one", None);
+    bench.advancing("the first reader has its copy", || first.is_finished()).await;
+    assert_eq!(first.join().await.unwrap(), "value");
+    for key in ["one", "two", "two"] {
+        assert_eq!(bench.get(key).await.unwrap(), "value", "{key}, at once");
+    }
+    until("each is asked for", || bench.foreground.heads() >= heads + 2).await;
+    others_go_on().await;
+    assert_eq!(bench.foreground.heads(), heads + 2, "once");
+    let insists = {
+        let (cache, request) = (bench.cache.clone(), GetObject { no_cache: true, ..get_request("one", None) });
+        forebay_env::spawn(async move { collect(cache.get(request).await?.stream).await })
+    };
+    bench.pass_seconds(30).await;
+    assert!(!insists.is_finished(), "it wants what the under store has");
+    bench.under.put_outside("one", "after".into());
+    bench.under.put_outside("two", "after".into());
+    bench.under.set_mood(Mood::Well);
+    assert_eq!(insists.join().await.unwrap(), "after");
+    let is_gone =
+        |key| bench.store.peek(&records::object_key(&crate::support::path(key))).is_none_or(|copy| !copy.is_whole());
+    until("what was asked for without a reader is here", || is_gone("two")).await;
+    assert_eq!(bench.get("two").await.unwrap(), "after");
+    // It has answered since, so its answers are waited for again.
+    bench.age_metadata();
+    bench.under.set_mood(Mood::Hang);
+    let waits = reading(&bench, "two", None);
+    bench.pass_seconds(1).await;
+    assert!(!waits.is_finished());
+    bench.advancing("it has waited long enough", || waits.is_finished()).await;
+    assert_eq!(waits.join().await.unwrap(), "after");
+}

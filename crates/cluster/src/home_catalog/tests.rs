@@ -9,13 +9,15 @@ use tokio::sync::Semaphore;
 
 use super::*;
 use crate::test_engine::{Fate, TestEngine};
+use crate::test_ground::Ground;
 use crate::view::{Member, MemberState};
 use crate::worker_record::{WorkerRecord, WorkerState};
 
 const CLUSTER: ClusterSettings = ClusterSettings { lease_ms: 60_000, ..ClusterSettings::DEFAULT };
 
 fn settings() -> HomeSettings {
-    HomeSettings { worker: WorkerId::new("w1").unwrap(), is_alone: true, cluster: CLUSTER, addresses: None }
+    let (worker, under_stores) = (WorkerId::new("w1").unwrap(), BTreeMap::new());
+    HomeSettings { worker, is_alone: true, cluster: CLUSTER, addresses: None, under_stores }
 }
 
 async fn open_store(disk: &MemoryDisk) -> Store {
@@ -700,6 +702,28 @@ async fn a_look_shows_the_home_of_each_slot_and_where_workers_are_reached() {
     engine.commit(&[], &[damaged]).await.unwrap();
     let error = second.look(spread(second.slot_count())).await.unwrap_err();
     assert!(error.kind == ErrorKind::Corrupt && error.to_string().contains("member w1"), "{error}");
+}
+
+/// It may have started while this one was looking for such a worker for the first time.
+#[tokio::test]
+async fn a_worker_with_other_under_stores_gets_no_slots() {
+    let ground = Ground::new();
+    let open = async |name: &str, under_store: &str| {
+        let (worker, under_stores) =
+            (WorkerId::new(name).unwrap(), [("url".to_owned(), under_store.to_owned())].into());
+        let addresses = Some(Addresses { peers: "host:9100".to_owned(), s3: None, admin: None });
+        let settings = HomeSettings { worker, addresses, under_stores, is_alone: false, ..settings() };
+        let (env, engine, store) = (ground.env.clone(), ground.engine(), open_store(&MemoryDisk::default()).await);
+        ground.wait(async move { HomeCatalog::open(env, store, engine, settings).await }).await
+    };
+    let first = open("w1", "a").await.unwrap();
+    settle_in(&first).await;
+    let error = open("w2", "b").await.err().unwrap().to_string();
+    assert_eq!(error, "worker w1 of this cluster runs with another value of url");
+    let view = first.look(spread(first.slot_count())).await.unwrap();
+    assert_eq!(view.members[&WorkerId::new("w2").unwrap()].state, MemberState::Left);
+    assert!(view.moves.release.is_empty(), "nothing is given to it");
+    open("w2", "a").await.unwrap();
 }
 
 /// An engine on which another worker changes shared records while they are read.

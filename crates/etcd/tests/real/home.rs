@@ -1,5 +1,6 @@
 //! Two workers of a cluster over etcd.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -29,7 +30,7 @@ async fn store() -> Store {
 async fn open(etcd: &Etcd, worker: &str, is_alone: bool) -> HomeCatalog {
     let engine: Arc<dyn Engine> = Arc::new(etcd.engine());
     let worker = WorkerId::new(worker).expect("a plain name");
-    let settings = HomeSettings { worker, is_alone, cluster: CLUSTER, addresses: None };
+    let settings = HomeSettings { worker, is_alone, cluster: CLUSTER, addresses: None, under_stores: BTreeMap::new() };
     HomeCatalog::open(Env::real(), store().await, engine, settings).await.expect("etcd answers")
 }
 
@@ -127,7 +128,8 @@ async fn a_home_over_etcd_keeps_the_promises_of_a_catalog() {
         let settings = forebay_etcd::EtcdSettings { prefix: format!("run-{}", number.get()), ..etcd.settings() };
         let engine: Arc<dyn Engine> = Arc::new(crate::servers::engine(&settings));
         let worker = WorkerId::new("w1").expect("a plain name");
-        let settings = HomeSettings { worker, is_alone: true, cluster: CLUSTER, addresses: None };
+        let settings =
+            HomeSettings { worker, is_alone: true, cluster: CLUSTER, addresses: None, under_stores: BTreeMap::new() };
         let catalog = HomeCatalog::open(Env::real(), store().await, engine, settings).await.expect("etcd answers");
         Arc::new(catalog) as Arc<dyn Catalog>
     })

@@ -1,4 +1,5 @@
-//! Whether the workers of a cluster agree: on the settings that all of them need alike, and on the time.
+//! Whether the workers of a cluster agree: on the settings that all of them need alike, and on the time. While a worker
+//! lives that has other under stores, none joins.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -7,9 +8,9 @@ use std::time::Duration;
 
 use forebay_auth::Users;
 use forebay_catalog::Engine;
-use forebay_cluster::{WorkerId, addresses_told};
-use forebay_env::Clock;
+use forebay_cluster::{HomeSettings, WorkerId, addresses_told, other_under_stores};
 use forebay_env::sync::Mutex;
+use forebay_env::{Clock, Env};
 use forebay_peers::{Identity, Members, OwnSettings, Peers, WorkerSettings};
 use forebay_types::PolicyRule;
 use forebay_ufs::UnderStoreUrl;
@@ -17,6 +18,7 @@ use futures::future::join_all;
 
 use super::router::Router;
 use crate::config::Config;
+use crate::failure::Failure;
 
 /// Between two looks at all others.
 const LOOK: Duration = Duration::from_secs(5);
@@ -27,6 +29,12 @@ const CLOCK_MAX: Duration = Duration::from_secs(30);
 
 /// The setting whose value is read again while this process runs.
 const USERS_FILE: &str = "server.users_file";
+
+/// What decides where objects go.
+const UNDER_STORE: &str = "under_store.url";
+const MOUNTS: &str = "mounts";
+const ENDPOINT: &str = "the endpoint of under_store.url";
+const ENDPOINTS: &str = "the endpoints of mounts";
 
 /// How another worker differs from this one.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -164,6 +172,36 @@ fn outvoted(ahead_ms: &[(String, i64)]) -> Option<(&str, i64)> {
     })
 }
 
+/// Where objects go, as workers tell it one another in the engine.
+pub(super) fn under_stores(config: &Config, identity: &Identity) -> BTreeMap<String, String> {
+    let (root, mounts) = places(config);
+    let mut told = vec![(UNDER_STORE, root), (MOUNTS, mounts)];
+    if config.cluster.compare_endpoints {
+        let endpoint_of = |url: &UnderStoreUrl| endpoint(url, config.inherited_endpoint.as_deref());
+        let root = config.root.as_ref().map(|root| endpoint_of(&root.url));
+        let mounts: Vec<_> = config.mounts.iter().map(|(bucket, mount)| (bucket, endpoint_of(&mount.url))).collect();
+        told.extend([(ENDPOINT, format!("{root:?}")), (ENDPOINTS, format!("{mounts:?}"))]);
+    }
+    told.into_iter().map(|(name, value)| (name.to_owned(), identity.digest(name, value.as_bytes()))).collect()
+}
+
+/// Looks at the workers that live, before this one joins them.
+///
+/// # Errors
+/// When one of them has other under stores, or the engine does not answer.
+pub(super) async fn check_under_stores(env: &Env, engine: &dyn Engine, settings: &HomeSettings) -> Result<(), Failure> {
+    let HomeSettings { worker, cluster, under_stores, .. } = settings;
+    let other = other_under_stores(env, engine, worker, under_stores, *cluster).await;
+    let other = other.map_err(|error| Failure::Failed(format!("the other workers can't be looked at: {error}")))?;
+    let Some(other) = other else { return Ok(()) };
+    let reaches = other.settings.iter().all(|name| [ENDPOINT, ENDPOINTS].contains(&name.as_str()));
+    let cure = match reaches {
+        true => "give both the same, or set cluster.compare_endpoints = false here if both lead to the same store",
+        false => "give both the same; to change it, stop all workers first",
+    };
+    Err(Failure::Refused(format!("{other}, so objects would go to two places: {cure}")))
+}
+
 /// As text, before the name of the other clock.
 pub(crate) fn aside(ahead_ms: i64) -> String {
     let side = if ahead_ms > 0 { "ahead of" } else { "behind" };
@@ -189,7 +227,7 @@ pub(super) fn own_settings(config: &Config, users: &Users, identity: &Identity, 
 /// What does not change while this process runs: names and values.
 fn fixed_settings(config: &Config, users: &Users) -> Vec<(&'static str, String)> {
     let (server, root) = (&config.server, users.root());
-    let mounts: Vec<_> = config.mounts.iter().map(|(bucket, mount)| (bucket.as_str(), place(&mount.url))).collect();
+    let (under_store, mounts) = places(config);
     let mut rules: Vec<&PolicyRule> = config.policies.iter().collect();
     rules.sort_by_key(|rule| &rule.path);
     let rules: Vec<_> = rules.into_iter().map(serde_json::to_string).collect();
@@ -199,12 +237,30 @@ fn fixed_settings(config: &Config, users: &Users) -> Vec<(&'static str, String)>
         ("server.account_id", format!("{:?}", server.account_id)),
         ("server.root_access_key", root.access_key.clone()),
         ("server.root_secret_key", root.secret.expose().to_owned()),
-        ("under_store.url", format!("{:?}", config.root.as_ref().map(|root| place(&root.url)))),
-        ("mounts", format!("{mounts:?}")),
+        (UNDER_STORE, under_store),
+        (MOUNTS, mounts),
         ("policy", format!("{rules:?}")),
         ("cache.settle_time", format!("{:?}", config.cache.settle_time)),
         ("cache.part_size_min", config.cache.part_size_min.to_string()),
     ]
+}
+
+/// The under store and the mounts.
+fn places(config: &Config) -> (String, String) {
+    let root = config.root.as_ref().map(|root| place(&root.url));
+    let mounts: Vec<_> = config.mounts.iter().map(|(bucket, mount)| (bucket.as_str(), place(&mount.url))).collect();
+    (format!("{root:?}"), format!("{mounts:?}"))
+}
+
+/// How an S3 under store is reached, without a user. `None`: at Amazon.
+fn endpoint(url: &UnderStoreUrl, inherited: Option<&str>) -> Option<String> {
+    let UnderStoreUrl::S3 { endpoint, .. } = url else { return None };
+    let endpoint = endpoint.as_deref().or(inherited)?;
+    let Ok(parsed) = endpoint.parse::<http::Uri>() else { return Some(endpoint.to_owned()) };
+    let scheme = parsed.scheme_str().unwrap_or_default();
+    let port = parsed.port_u16().unwrap_or(if scheme == "https" { 443 } else { 80 });
+    let host = parsed.host().unwrap_or_default().to_ascii_lowercase();
+    Some(format!("{scheme}://{host}:{port}{}", parsed.path().trim_end_matches('/')))
 }
 
 /// Where objects are. Each machine may reach the same buckets by another address, and has its own keys.
@@ -276,6 +332,41 @@ writeMode = \"WRITE_BACK\"
         let (first, second) = FILE.split_at(FILE.find("[[policy]]").unwrap());
         let (a, b) = second.split_at(second.rfind("[[policy]]").unwrap());
         assert!(settings(&format!("{first}{b}{a}")).differing(&settings(FILE)).is_empty(), "their order says nothing");
+    }
+
+    #[test]
+    fn under_stores_are_compared_with_their_endpoints_unless_these_may_differ() {
+        let told = |file: &str, variables: &[(&str, &str)]| {
+            let variables = variables.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+            let config = Config::load(Some(("forebay.toml", file)), &variables, &Overrides::default()).unwrap();
+            under_stores(&config, &Identity::new(&ClusterKey::parse(&"k".repeat(32)).unwrap(), "lake"))
+        };
+        let differing = |one: &str, other: &str| {
+            let (one, other) = (told(one, &[]), told(other, &[]));
+            one.into_iter()
+                .filter(|(name, value)| other.get(name).is_some_and(|theirs| theirs != value))
+                .map(|(name, _)| name)
+                .collect::<Vec<_>>()
+        };
+        let check = |old: &str, new: &str, expected: &[&str]| {
+            assert_eq!(FILE.matches(old).count(), 1, "{old}");
+            assert_eq!(differing(FILE, &FILE.replace(old, new)), expected, "{old} {new}");
+        };
+        check("s3://?endpoint=http://127.0.0.1:1", "s3://?endpoint=http://127.0.0.1:2", &[ENDPOINT]);
+        check("http://127.0.0.1:1", "http://me:secret@127.0.0.1:1/", &[]);
+        check("s3://?endpoint=http://127.0.0.1:1", "s3://all?endpoint=http://127.0.0.1:1", &[UNDER_STORE]);
+        check("file:///logs", "s3://logs?endpoint=http://127.0.0.1:1", &[MOUNTS, ENDPOINTS]);
+        check("[server]", "[cluster]\nengine = \"etcd://a:1\"\n[server]\nregion = \"eu-1\"", &[]);
+        let elsewhere = FILE.replace("127.0.0.1:1", "127.0.0.1:2");
+        let may_differ = format!("{elsewhere}[cluster]\ncompare_endpoints = false\n");
+        assert_eq!(differing(FILE, &may_differ), [""; 0]);
+        assert_eq!(differing(&may_differ, FILE), [""; 0]);
+        // Of the environment.
+        let inherits = FILE.replace("file:///logs", "s3://logs");
+        let variables = [("AWS_ENDPOINT_URL", "http://HOST")];
+        let named = FILE.replace("file:///logs", "s3://logs?endpoint=http://host:80");
+        assert_eq!(told(&inherits, &variables), told(&named, &[]));
+        assert_ne!(told(&inherits, &[]), told(&named, &[]));
     }
 
     #[test]

@@ -14,7 +14,7 @@ use forebay_peers::{ClusterKey, Identity, Members, Peers};
 use forebay_store::Store;
 use prometheus_client::registry::Registry;
 
-use super::agreement::{check_clock, own_settings};
+use super::agreement::{check_clock, check_under_stores, own_settings, under_stores};
 use super::measured::MeasuredEngine;
 use super::metrics::SlotMoves;
 use super::router::Router;
@@ -40,8 +40,9 @@ pub(crate) fn addresses(config: &Config, peers: SocketAddr, s3: SocketAddr, admi
 /// Makes this process a worker of the cluster, with the slots that were at home here.
 ///
 /// # Errors
-/// Bad settings, an engine that does not answer, the key or the data directories of another cluster, at the first start
-/// a clock that is far off from those of other workers, and another process with this worker's name.
+/// Bad settings, an engine that does not answer, the key or the data directories of another cluster, a worker that
+/// lives and has other under stores, at the first start a clock that is far off from those of other workers, and
+/// another process with this worker's name.
 pub(crate) async fn join(
     config: &Config,
     env: &Env,
@@ -56,7 +57,7 @@ pub(crate) async fn join(
     let identity = identity(cluster, env, engine.as_ref(), has_joined(store)).await?;
     let keys = prove(cluster, &identity)?;
     let own_settings = own_settings(config, users, &keys, &env.clock);
-    let router = Arc::new(Router::new(worker.clone()));
+    let router = Arc::new(Router::new(worker.clone(), Arc::clone(&env.clock)));
     let peers = Peers::new(env, &keys, router.own(), Arc::clone(&router) as Arc<dyn Members>);
     // One that has joined has bytes that the others may want: then a notice tells of its clock.
     if !has_joined(store) {
@@ -64,14 +65,16 @@ pub(crate) async fn join(
         checked.map_err(Failure::Refused)?;
     }
     let has_forgotten = !config.store.forget_directories.is_empty();
-    let claimed = identity.claim(store, has_forgotten).await;
-    claimed.map_err(|error| Failure::Refused(format!("store.data_dirs: {error}")))?;
     let settings = HomeSettings {
         worker,
         is_alone: false,
         cluster: ClusterSettings { lease_ms: cluster.lease.0.as_millis() as u64, ..ClusterSettings::DEFAULT },
         addresses: Some(addresses),
+        under_stores: under_stores(config, &keys),
     };
+    check_under_stores(env, engine.as_ref(), &settings).await?;
+    let claimed = identity.claim(store, has_forgotten).await;
+    claimed.map_err(|error| Failure::Refused(format!("store.data_dirs: {error}")))?;
     let registry = metrics_of(registry, &cluster.name);
     let measured = MeasuredEngine::register(Arc::clone(&engine) as _, Arc::clone(&env.clock), registry);
     let catalog = HomeCatalog::open(env.clone(), store.clone(), Arc::new(measured), settings).await;

@@ -1,8 +1,13 @@
 //! Who is the home of a path, as this worker has last seen it.
 
+use std::sync::Arc;
+use std::time::Duration;
+
 use async_trait::async_trait;
 use forebay_cache::Taker;
 use forebay_cluster::{Member, MemberState, View, WorkerId};
+use forebay_env::Clock;
+use forebay_env::sync::Mutex;
 use forebay_peers::Members;
 use forebay_types::ObjectPath;
 use tokio::sync::watch;
@@ -11,11 +16,15 @@ pub(crate) struct Router {
     own: WorkerId,
     /// `None` before the first look.
     view: watch::Sender<Option<View>>,
+    clock: Arc<dyn Clock>,
+    /// When that was seen, in the time of the clock.
+    seen_at: Mutex<Duration>,
 }
 
 impl Router {
-    pub(crate) fn new(own: WorkerId) -> Self {
-        Self { own, view: watch::Sender::new(None) }
+    pub(crate) fn new(own: WorkerId, clock: Arc<dyn Clock>) -> Self {
+        let seen_at = Mutex::new(clock.monotonic());
+        Self { own, view: watch::Sender::new(None), clock, seen_at }
     }
 
     pub(crate) fn own(&self) -> &str {
@@ -24,6 +33,12 @@ impl Router {
 
     pub(crate) fn show(&self, view: View) {
         self.view.send_replace(Some(view));
+        *self.seen_at.lock() = self.clock.monotonic();
+    }
+
+    /// How old is what was seen last.
+    pub(crate) fn age(&self) -> Duration {
+        self.clock.monotonic().saturating_sub(*self.seen_at.lock())
     }
 
     /// Returns when this worker is not the home of the path any more, as far as is known here.

@@ -122,7 +122,7 @@ impl Cluster for ClusterState {
     }
 
     async fn status(&self) -> ClusterStatus {
-        let view = self.router.view();
+        let (view, age) = (self.router.view(), self.router.age());
         let count = self.slots.all().count() as u32;
         let without_home = view.as_ref().map_or(count, |view| view.slots_without_home(self.slots));
         let mut slots = BTreeMap::<WorkerId, u32>::new();
@@ -138,6 +138,7 @@ impl Cluster for ClusterState {
         ClusterStatus {
             name: self.name.clone(),
             worker: self.router.own().to_owned(),
+            age_ms: age.as_millis() as u64,
             slots: count,
             slots_without_home: without_home,
             workers,

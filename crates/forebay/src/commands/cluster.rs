@@ -11,10 +11,13 @@ use forebay_types::Period;
 
 use super::output::print;
 use super::status::pairs;
-use super::units::{count, escaped, moment, size};
+use super::units::{age, count, escaped, moment, size};
 use super::{Table, Target};
 use crate::client::Call;
 use crate::failure::Failure;
+
+/// Older is what is shown while the engine does not answer: a worker looks twice a second.
+const CURRENT_MS: u64 = 5000;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum ClusterCommand {
@@ -55,9 +58,9 @@ pub(super) fn cluster(command: &ClusterCommand, target: &Target) -> Result<(), F
 }
 
 fn text(cluster: &ClusterStatus) -> String {
-    let ClusterStatus { name, worker, slots, slots_without_home, workers, engine } = cluster;
+    let ClusterStatus { name, worker, age_ms, slots, slots_without_home, workers, engine } = cluster;
     let slots = format!("{}, {} without a home", count(u64::from(*slots)), count(u64::from(*slots_without_home)));
-    let facts = pairs(&[("cluster", escaped(name)), ("seen by", escaped(worker)), ("slots", slots)]);
+    let facts = pairs(&[("cluster", escaped(name)), ("seen by", seen_by(worker, *age_ms)), ("slots", slots)]);
     let mut table = Table::new(&[
         "WORKER",
         "STATE",
@@ -91,6 +94,15 @@ fn text(cluster: &ClusterStatus) -> String {
     let unavailable = Some(unavailable.text()).filter(|text| !text.is_empty());
     let tables = [facts, table.text(), members.text()].into_iter().chain(unavailable);
     tables.collect::<Vec<_>>().join("\n")
+}
+
+/// Without the engine, what was seen may not be so any more.
+fn seen_by(worker: &str, age_ms: u64) -> String {
+    let worker = escaped(worker);
+    match age_ms <= CURRENT_MS {
+        true => worker,
+        false => format!("{worker}, {} ago: the engine has not answered it since", age(age_ms)),
+    }
 }
 
 /// What the workers name of the bytes that no worker gives, with the home of each.

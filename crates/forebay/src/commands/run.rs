@@ -11,7 +11,7 @@ use super::Target;
 use super::jobs::{self, Findings};
 use super::output::print;
 use super::progress::Progress;
-use super::units::{count, escaped, size};
+use super::units::{count, counted, escaped, size};
 use super::waiting::{Patience, Pause};
 use crate::client::{Answer, Call, CallError, Client, prefix_path};
 use crate::failure::Failure;
@@ -169,9 +169,9 @@ fn summary(job: &Job) -> String {
         JobKind::Scrub => "read",
     };
     format!(
-        "{} objects seen; {would}{done}: {} objects, {}; {} skipped, {} failed",
-        count(progress.objects_seen),
-        count(progress.objects_done),
+        "{} seen; {would}{done}: {}, {}; {} skipped, {} failed",
+        counted(progress.objects_seen, "object"),
+        counted(progress.objects_done, "object"),
         size(progress.bytes_done),
         count(progress.objects_skipped),
         count(progress.objects_failed),
@@ -189,13 +189,13 @@ fn verdict(job: &Job, findings: &Findings) -> Result<(), Failure> {
     }
     match job.request.kind {
         // What these find is what differs or is damaged; other jobs find reasons to leave an object alone too.
-        JobKind::Verify | JobKind::Scrub if job.findings > 0 => failed(format!("{} findings", count(job.findings))),
+        JobKind::Verify | JobKind::Scrub if job.findings > 0 => failed(counted(job.findings, "finding")),
         // Of a dry run it is what was asked for.
         JobKind::Load if !job.request.dry_run && findings.has(&["exceeds-cache", "exceeds-quota", "too-large"]) => {
             failed("not all of it fits: see the findings".to_owned())
         }
         _ if job.progress.objects_failed > 0 => {
-            failed(format!("{} objects failed", count(job.progress.objects_failed)))
+            failed(format!("{} failed", counted(job.progress.objects_failed, "object")))
         }
         JobKind::Load | JobKind::Free | JobKind::Persist | JobKind::Verify | JobKind::Scrub => Ok(()),
     }

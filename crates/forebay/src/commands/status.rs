@@ -6,7 +6,7 @@ use forebay_admin::api::{Notice, Overview, Severity};
 use forebay_cache::Status;
 
 use super::output::print;
-use super::units::{age, count, escaped, seconds, share, size};
+use super::units::{age, count, counted, escaped, seconds, share, size};
 use super::{Table, Target};
 use crate::client::Call;
 use crate::failure::Failure;
@@ -24,7 +24,7 @@ fn text(overview: &Overview) -> String {
     let mut lines = vec![
         ("version", escaped(version)),
         ("up for", age(now_ms.saturating_sub(*started_ms))),
-        ("dirty", format!("{} objects, {}", count(status.dirty_objects), size(status.dirty_bytes))),
+        ("dirty", format!("{}, {}", counted(status.dirty_objects, "object"), size(status.dirty_bytes))),
         ("deletes that wait", count(status.tombstones)),
     ];
     if status.dirty_objects + status.tombstones > 0 {
@@ -59,7 +59,7 @@ fn text(overview: &Overview) -> String {
     lines
         .extend(rejected.map(|(why, writes)| ("rejected writes", format!("{} since the start: {why}", count(writes)))));
     if status.missing_objects > 0 {
-        lines.push(("missing", format!("{} objects", count(status.missing_objects))));
+        lines.push(("missing", counted(status.missing_objects, "object")));
     }
     if status.missing_parts > 0 {
         lines.push(("missing parts", format!("{} of open multipart uploads", count(status.missing_parts))));

@@ -14,6 +14,9 @@ pub(crate) struct Table {
     rows: Vec<Vec<String>>,
 }
 
+/// A longer cell moves the rest of its row only: keys may have a thousand characters.
+const COLUMN_MAX: usize = 60;
+
 /// Between two columns.
 const GAP: &str = "  ";
 
@@ -59,7 +62,7 @@ impl Table {
     }
 
     fn width(&self, column: usize) -> usize {
-        let cells = self.rows.iter().map(|row| row[column].width());
+        let cells = self.rows.iter().map(|row| row[column].width()).filter(|width| *width <= COLUMN_MAX);
         cells.chain([self.heads[column].width()]).max().unwrap_or_default()
     }
 }
@@ -96,6 +99,15 @@ mod tests {
     #[test]
     fn columns_are_as_wide_as_a_terminal_shows_them() {
         assert_eq!(table().render(false), "NAME     SIZE  KEY\n数据      5 B  x\né     1.5 GiB\n");
+    }
+
+    #[test]
+    fn a_cell_that_is_far_too_long_widens_no_other_row() {
+        let mut table = table();
+        let long = "k".repeat(COLUMN_MAX + 1);
+        table.row([long.clone(), "1 B".into(), "y".into()]);
+        let widened = format!("NAME     SIZE  KEY\n数据      5 B  x\né     1.5 GiB\n{long}      1 B  y\n");
+        assert_eq!(table.render(false), widened);
     }
 
     #[test]

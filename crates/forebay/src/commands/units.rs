@@ -38,6 +38,11 @@ pub(crate) fn count(number: u64) -> String {
     groups.join(",")
 }
 
+/// A number of things: `1 object`, `2,000 objects`.
+pub(crate) fn counted(number: u64, one: &str) -> String {
+    format!("{} {one}{}", count(number), if number == 1 { "" } else { "s" })
+}
+
 /// A part of a whole in percent; `-` of nothing.
 pub(crate) fn share(part: f64, whole: f64) -> String {
     // What is not all must not look like it.

@@ -41,6 +41,7 @@ impl Config {
             }
         }
         self.warnings.extend(warnings);
+        self.inherited_endpoint = inherited.map(|(_, url)| url.to_owned());
         Ok(())
     }
 }

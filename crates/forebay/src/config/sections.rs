@@ -29,6 +29,8 @@ pub(crate) struct Config {
     /// `None` where there are mounts and nothing else: then no bucket is made or found elsewhere.
     pub(crate) root: Option<Place>,
     pub(crate) mounts: BTreeMap<BucketName, Place>,
+    /// Where S3 under stores without an endpoint are, when the environment says that.
+    pub(crate) inherited_endpoint: Option<String>,
     pub(crate) limits: GovernorSettings,
     pub(crate) s3: S3Settings,
     pub(crate) cluster: Cluster,
@@ -98,6 +100,7 @@ pub(crate) struct Cluster {
     #[serde(deserialize_with = "empty_as_none")]
     pub(crate) worker_id: Option<String>,
     pub(crate) lease: Period,
+    pub(crate) compare_endpoints: bool,
     pub(crate) redirect: Redirect,
     pub(crate) drain_on_stop: bool,
     pub(crate) drain_deadline: Period,

@@ -159,6 +159,8 @@ pub(crate) const SETTINGS: &[Setting] = &[
     setting("cluster", "worker_id", Kind::Name, "", "Name of this worker, which it keeps as long as its data directories. Empty: the name of the machine."),
     setting("cluster", "lease", Kind::Period { min_ms: 3000 }, "10 s",
         "A worker that is silent for so long is replaced by others. The first worker of a cluster decides."),
+    setting("cluster", "compare_endpoints", Kind::Flag, "true",
+        "Refuse to start while a worker runs whose S3 under stores have other endpoints. `false`: the machines reach the same stores by different addresses."),
     setting("cluster", "redirect", Kind::Choice(&["never", "known-clients", "always"]), "never",
         "Which clients get a redirect to the worker that is the home of their object, instead of passing the request on. `known-clients`: the AWS SDK for Java 1, which signs again. `always`: all that sign headers. They must reach all workers by the addresses that `GET /api/v1/cluster` shows."),
     setting("cluster", "drain_on_stop", Kind::Flag, "false",

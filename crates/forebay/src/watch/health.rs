@@ -6,7 +6,7 @@ use std::time::Duration;
 use forebay_admin::api::{CircuitState, UnderStoreStatus};
 use forebay_admin::{Notice, Severity};
 use forebay_auth::FileCounts;
-use forebay_cache::{ReplacedRules, Status};
+use forebay_cache::{RefusedBucket, ReplacedRules, Status};
 use forebay_store::{DamagedPlace, DirectoryHealth, Shortage};
 
 use crate::certificate::{CertificateExpiry, CertificateState};
@@ -108,6 +108,7 @@ pub(super) fn conditions(facts: &Facts) -> Vec<Condition> {
         corruption(facts),
         conflicts(status),
         undeliverable(status),
+        uploads_refused(status),
         missing(status),
         missing_parts(status),
         bytes_unavailable(status),
@@ -336,6 +337,23 @@ fn conflicts(status: &Status) -> Condition {
     }
 }
 
+/// A probe does not find that: it writes nothing, and lists buckets.
+fn uploads_refused(status: &Status) -> Condition {
+    let first = status.refused_buckets.first();
+    let title = first.map(|RefusedBucket { bucket, error }| {
+        let more = status.refused_buckets.len() - 1;
+        let others = if more > 0 { format!(", and what waits for {more} other buckets") } else { String::new() };
+        format!("the under store refuses what waits for bucket {bucket}{others}: {error}")
+    });
+    Condition {
+        id: "uploads-refused",
+        severity: Severity::Critical,
+        subject: String::new(),
+        title,
+        cure: "Make the bucket in the under store again, or grant the keys of the under store what the error says: `forebay doctor` tries each permission. Nothing is lost meanwhile. Forebay tries again every 30 seconds, and `forebay persist /` at once",
+    }
+}
+
 fn undeliverable(status: &Status) -> Condition {
     let count = status.undeliverable;
     Condition {
@@ -355,7 +373,7 @@ fn missing(status: &Status) -> Condition {
         severity: Severity::Critical,
         subject: String::new(),
         title: (count > 0).then(|| format!("the bytes of {count} acknowledged objects are missing")),
-        cure: "The log of the start names them. Write or delete each of them again, without conditions: reads of them fail until then",
+        cure: "The log names each (`the bytes of an acknowledged object are missing`): at the start, and in a cluster also when a worker becomes their home. Write or delete each of them again, without conditions: reads of them fail until then",
     }
 }
 

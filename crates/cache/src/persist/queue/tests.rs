@@ -293,6 +293,64 @@ fn what_is_removed_is_not_tried() {
 }
 
 #[test]
+fn an_outage_while_a_bucket_is_refused_forgets_neither_the_refusal_nor_who_waits_for_its_end() {
+    let (queue, clock) = queue();
+    let keys = ["a", "b", "c"].map(path);
+    keys.iter().for_each(|key| queue.push(key.clone(), entry(1)));
+    let refuse = |key: &ObjectPath| {
+        let pause = queue.failed(key, Blame::Access).pause;
+        queue.note_refusal(key, false, "AccessDenied");
+        pause
+    };
+    let refused = || queue.without_access().into_iter().map(|(_, error)| error).collect::<Vec<_>>();
+    let tries: Vec<_> = (0..3).map(|_| take(&queue).unwrap()).collect();
+    for key in &tries {
+        refuse(key);
+    }
+    let canary = tries[0].clone();
+    for _ in 1..REFUSED_MIN {
+        assert_eq!(refused(), [""; 0], "one refusal may have come from a proxy");
+        // The others wait for longer and longer.
+        let mut next = None;
+        while next.as_ref() != Some(&canary) {
+            clock.advance(Duration::from_millis(100));
+            next = take(&queue);
+            for other in next.iter().filter(|key| **key != canary) {
+                refuse(other);
+            }
+        }
+        refuse(&canary);
+    }
+    assert_eq!(refused(), ["AccessDenied"]);
+    // The under store is away for a moment.
+    clock.advance(CIRCUIT_PAUSE_MAX);
+    let first = take(&queue).unwrap();
+    queue.failed(&first, Blame::UnderStore);
+    assert_eq!(refused(), ["AccessDenied"], "it is still so");
+    clock.advance(CIRCUIT_PAUSE_MAX);
+    let next = take(&queue).unwrap();
+    queue.succeeded(&next);
+    assert_eq!(refused(), [""; 0]);
+    let left: Vec<_> = std::iter::from_fn(|| take(&queue)).collect();
+    assert_eq!(left.len(), 2, "at once: {left:?}");
+    // The bucket is gone, until nothing waits for it any more.
+    for _ in 0..REFUSED_MIN {
+        assert_eq!(refused(), [""; 0]);
+        queue.failed(&left[0], Blame::UnderStore);
+        queue.note_refusal(&left[0], true, "NoSuchBucket");
+    }
+    assert_eq!(refused(), ["NoSuchBucket"]);
+    queue.succeeded(&left[1]);
+    assert_eq!(refused(), [""; 0]);
+    for _ in 0..REFUSED_MIN {
+        queue.note_refusal(&left[0], true, "NoSuchBucket");
+    }
+    assert_eq!(refused(), ["NoSuchBucket"]);
+    queue.remove(&left[0]);
+    assert_eq!(refused(), [""; 0]);
+}
+
+#[test]
 fn one_success_releases_all_that_waited_for_the_under_store() {
     let (queue, clock) = queue();
     let keys: Vec<_> = (0..20).map(|n| path(&format!("k{n:02}"))).collect();

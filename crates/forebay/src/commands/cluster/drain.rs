@@ -183,6 +183,7 @@ mod tests {
             name: "lake".to_owned(),
             worker: "w2".to_owned(),
             slots: 1024,
+            age_ms: 0,
             slots_without_home: 0,
             workers: vec![worker("w1", state, 5, 3, 0), worker("w2", WorkerState::Live, 9, 2, lacking)],
             engine: Vec::new(),

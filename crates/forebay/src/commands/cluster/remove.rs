@@ -69,6 +69,7 @@ mod tests {
             name: "lake".to_owned(),
             worker: "w2".to_owned(),
             slots: 1024,
+            age_ms: 0,
             slots_without_home: 0,
             workers: states.iter().map(worker).collect(),
             engine: Vec::new(),

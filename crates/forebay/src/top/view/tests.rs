@@ -92,6 +92,7 @@ pub(in super::super) fn snapshot() -> Snapshot {
         oldest_dirty_age_ms: 180_000,
         conflicts: 1,
         undeliverable: 0,
+        refused_buckets: Vec::new(),
         missing_objects: 0,
         missing_parts: 0,
         copies_wanted: 0,
@@ -169,6 +170,7 @@ pub(in super::super) fn in_cluster() -> Snapshot {
         name: "lake".into(),
         worker: "w1".into(),
         slots: 1024,
+        age_ms: 0,
         slots_without_home: 342,
         workers: vec![
             worker("w1", WorkerState::Live, Some(status)),

@@ -8,6 +8,7 @@ fn facts() -> Facts {
         oldest_dirty_age_ms: 1000,
         conflicts: 0,
         undeliverable: 0,
+        refused_buckets: Vec::new(),
         missing_objects: 0,
         missing_parts: 0,
         copies_wanted: 0,
@@ -90,6 +91,7 @@ fn a_healthy_worker_has_no_notice_and_every_condition_is_cleared() {
             "corruption",
             "conflict",
             "undeliverable",
+            "uploads-refused",
             "objects-missing",
             "parts-missing",
             "bytes-unavailable",
@@ -147,6 +149,12 @@ fn each_trouble_has_its_notice_with_the_figures() {
         "conflict",
         "",
         "1 objects were changed in the under store by somebody else while they waited here",
+    );
+    check(
+        |facts| facts.status.refused_buckets = vec![RefusedBucket { bucket: "a".into(), error: "AccessDenied".into() }],
+        "uploads-refused",
+        "",
+        "the under store refuses what waits for bucket a: AccessDenied",
     );
     check(
         |facts| facts.status.undeliverable = 2,
