@@ -27,6 +27,7 @@ spreadReads = false
 """
 # Reads of all of them fit into the memory of each worker.
 HOT = 200
+APART = "three workers, each alone"
 
 
 class Quota:
@@ -58,10 +59,10 @@ class Quota:
 class Of:
     """A cluster of some workers, each with a share of a core, or with what the machine has."""
 
-    def __init__(self, setting, count, behind, share=None):
+    def __init__(self, setting, count, behind, share=None, beside=None):
         setting.number += 1
         Worker.binary = peers.Forebay.binary
-        self.cluster = Cluster(setting.directory / f"{setting.number}-cluster")
+        self.cluster = Cluster(setting.directory / f"{setting.number}-cluster", beside=beside)
         config = CONFIG.format(lease=10).replace("256 MiB", "8 GiB").replace("16 MiB", "64 MiB").replace("2 MiB", "16 MiB") + MORE
         names = [f"{setting.number}-{number}" for number in range(count)]
         self.workers = [self.cluster.worker(name, config=config, behind=behind).start() for name in names]
@@ -86,12 +87,16 @@ class Of:
 
     def run(self, knows_homes, *words):
         before = self.cpu_seconds()
+        only = self.load(self.hosts(knows_homes), *words)
+        return only, self.cpu_seconds() - before
+
+    def load(self, hosts, *words):
         with tempfile.NamedTemporaryFile(suffix=".json") as file:
             access, secret = self.cluster.keys
             keys = {"FOREBAY_ACCESS_KEY": access, "FOREBAY_SECRET_KEY": secret}
-            load.call(*words, *self.hosts(knows_homes), "--bucket", BUCKET, "--noclear", "--json", file.name, keys=keys)
+            load.call(*words, *hosts, "--bucket", BUCKET, "--noclear", "--json", file.name, keys=keys)
             (only,) = json.load(file)["runs"]
-        return only, self.cpu_seconds() - before
+        return only
 
     def transactions(self):
         """How many the engine has committed for all workers."""
@@ -104,6 +109,32 @@ class Of:
 
     def cpu_seconds(self):
         return sum(cpu_seconds(worker.process.pid) for worker in self.workers)
+
+
+class Apart:
+    """As many workers, each a cluster of its own: what this machine gives to them when they share nothing but an etcd. Each has all objects."""
+
+    def __init__(self, setting, count, behind, share):
+        first = Of(setting, 1, behind, share)
+        self.each = [first, *(Of(setting, 1, behind, share, beside=first.cluster) for _ in range(count - 1))]
+
+    def close(self):
+        for cluster in self.each:
+            cluster.close()
+
+    def run(self, is_prepared, *words):
+        """Connections are dealt out in turn; what is to be there before is written to each."""
+        if not is_prepared:
+            for cluster in self.each:
+                cluster.run(True, *words)
+            return None
+        first = self.each[0]
+        before = self.cpu_seconds()
+        hosts = ["--host", ",".join(cluster.workers[0].endpoint for cluster in self.each)]
+        return first.load(hosts, *words), self.cpu_seconds() - before
+
+    def cpu_seconds(self):
+        return sum(cluster.cpu_seconds() for cluster in self.each)
 
 
 def measured(cluster, knows_homes, operation, *words):
@@ -128,11 +159,13 @@ def scaling(setting):
     with contextlib.ExitStack() as stack:
         behind = stack.enter_context(setting.started(peers.Bare, "--delay", "30ms"))
         one, three = (stack.enter_context(contextlib.closing(Of(setting, count, behind, SHARE))) for count in (1, 3))
+        apart = stack.enter_context(contextlib.closing(Apart(setting, 3, behind, SHARE)))
         # Written before they are measured.
-        for cluster in (one, three):
-            for prefix, count, size in (("hot/", HOT, "10KiB"), ("cold/", 20_000, "10KiB"), ("large/", 24, "10MiB")):
-                write = ["get", "--prefix", prefix, "--objects", count, "--obj.size", size, "--duration", "1s", "--concurrent", 8]
+        for prefix, count, size in (("hot/", HOT, "10KiB"), ("cold/", 20_000, "10KiB"), ("large/", 24, "10MiB")):
+            write = ["get", "--prefix", prefix, "--objects", count, "--obj.size", size, "--duration", "1s", "--concurrent", 8]
+            for cluster in (one, three):
                 cluster.run(True, *write)
+            apart.run(False, *write)
 
         def contenders(operation, kind, *words):
             size, connections = kind
@@ -142,7 +175,7 @@ def scaling(setting):
             return {"one worker": measured(one, True, operation, *words, connections)} | {
                 f"three workers, {name}": measured(three, known, operation, *words, 3 * connections)
                 for name, known in (("homes known", True), ("in turn", False))
-            }
+            } | {APART: measured(apart, True, operation, *words, 3 * connections)}
 
         rows = {
             "PUT 10 KiB": contenders("PUT", small, "--prefix", "put/{round}/"),
@@ -156,8 +189,9 @@ def scaling(setting):
     sections = []
     for name, (known, in_turn) in bars.items():
         section = Section(f"cluster-{name.lower().replace(' ', '-').replace(',', '')}", f"{name}, by workers with a quarter of a core", ("rate", "bytes", "p50", "p99", "cpu"), found[name])
-        single, direct, dealt = found[name].values()
+        single, direct, dealt, apart = found[name].values()
         section.at_least(f"three workers whose homes clients know: at least {known}x one", direct["rate"] / single["rate"], known, digits=2)
+        section.at_least(f"... at least {known / 3:.1f}x three of which each is alone", direct["rate"] / apart["rate"], known / 3, digits=2)
         if in_turn:
             section.at_least(f"three workers in turn: at least {in_turn}x one", dealt["rate"] / single["rate"], in_turn, digits=2)
         if name == "GET 10 KiB, cold":
@@ -165,6 +199,10 @@ def scaling(setting):
             forwarded = (dealt["cpu"] - direct["cpu"] / 3) * 3 / 2
             section.at_most("processor time of a forwarded GET: at most 2.2x that of a direct one", forwarded / direct["cpu"], 2.2, "x")
         sections.append(section)
+    sections[-1].notes.append(
+        "Three workers that share nothing but an etcd have the same clients and the same quotas: what they do together, and what a request costs them, is what this machine "
+        "gives to three processes. The cores of many machines are hyper-threads: the more run at once, the less each does in its time."
+    )
     return sections
 
 

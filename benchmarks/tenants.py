@@ -46,6 +46,8 @@ KINDS = {
     # About as much work as makes one core slower than its half of the disk.
     "CPU": "max(array_max(transform(sequence(1, 8), i -> sha2(concat(value, encode(string(i), 'utf-8')), 512))))",
 }
+# How often a run of the weekly job reads its week. Through Forebay an I/O-bound one would take less than a second, and so measure the pauses of its JVM.
+WEEKLY_READS = {"I/O": 10, "CPU": 1}
 DIRECT, THROUGH = "HDFS alone", "Forebay"
 
 # The memory tier holds whole objects. It has two halves (more, if `memory_object_max` is smaller), to which objects fall by hash: with twice the week, each
@@ -162,6 +164,7 @@ class Job:
     path: str
     warm_up_path: str
     expression: str
+    reads: int = 1
     record_bytes: int = RECORD_BYTES
     warm_up_seconds: int = WARM_UP_SECONDS
 
@@ -241,7 +244,8 @@ def measure(setting, stack, group, datanode, kinds, through):
     half = len(cores) // 2
     running = {}
     for (name, path), kind, own in zip(JOBS.items(), kinds, (cores[:half], cores[half : 2 * half]), strict=True):
-        job = Job(spark_settings(half, forebay), f"{lake}/{path}", f"{lake}/{WARM_UP[name]}", KINDS[kind])
+        reads = WEEKLY_READS[kind] if name == "weekly" else 1
+        job = Job(spark_settings(half, forebay), f"{lake}/{path}", f"{lake}/{WARM_UP[name]}", KINDS[kind], reads)
         setting.number += 1
         running[name] = Running(setting.directory / f"{setting.number}-{name}", job, own)
         stack.callback(running[name].end)
@@ -327,7 +331,7 @@ def noted(sections):
     sections[-1].notes += [
         f"DataNode and Forebay share {gib:g} GiB of memory, page cache included, and read from disk at {DISK_BYTES_PER_SECOND / 1e6:.0f} MB/s, as from one "
         f"hard disk. The weekly job reads {WEEK_FILES} files of {FILE_BYTES // MIB} MiB, which Forebay keeps in memory. The monthly job reads {MONTH_FILES} "
-        "others, which Forebay passes through.",
+        f"others, which Forebay passes through. A run of the weekly job reads its files {WEEKLY_READS['I/O']} times if it is I/O-bound.",
         "Each job has half of the cores, and starts again when it ends. DataNode and Forebay run on all cores. Runs begin when both jobs are warm. "
         f"A job reads records of {RECORD_BYTES >> 10} KiB; if it is CPU-bound, it computes SHA-512 of each eight times.",
         "Bytes from HDFS are those that the DataNode sent, over a socket (short-circuit reads are off). Bytes from disk include those of Forebay.",

@@ -24,7 +24,8 @@ def main():
     sys.stdin.readline()
     while True:
         begin = time.perf_counter()
-        run(spark, job["path"], job)
+        for _ in range(job["reads"]):
+            run(spark, job["path"], job)
         print(time.perf_counter() - begin, flush=True)
 
 

@@ -107,7 +107,7 @@ class Worker(Forebay, Pausable):
     def command(self):
         options = {
             "--cluster-engine": self.engine or self.cluster.etcd.engine,
-            "--cluster-name": "lake",
+            "--cluster-name": self.cluster.name,
             "--cluster-listen": f"127.0.0.1:{self.peer_port}",
             "--worker-id": self.name,
         }
@@ -120,11 +120,14 @@ class Worker(Forebay, Pausable):
 class Cluster:
     """Workers before the same directory. All have the same root keys."""
 
-    def __init__(self, directory, mode="WRITE_BACK", etcd=Etcd):
-        self.directory, self.mode, self.keys = directory, mode, fresh_keys()
+    def __init__(self, directory, mode="WRITE_BACK", etcd=Etcd, beside=None):
+        """`beside` is a cluster whose etcd and root keys this one shares, and nothing else."""
+        self.directory, self.mode = directory, mode
         self.under = directory / "under"
         self.under.mkdir(parents=True)
-        self.etcd = etcd(directory / "etcd").start()
+        self.name = "lake" if beside is None else directory.name
+        self.keys = fresh_keys() if beside is None else beside.keys
+        self.etcd = etcd(directory / "etcd").start() if beside is None else beside.etcd
         self.workers = []
 
     def worker(self, name, **options):

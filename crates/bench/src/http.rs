@@ -2,16 +2,20 @@
 //! it fits, an answer is parsed where it was received, and a body passes through one buffer.
 
 use std::io::{self, IoSlice};
+use std::mem::MaybeUninit;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::sync::Arc;
 use std::time::Duration;
 
 use forebay_env::Clock;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use socket2::SockRef;
+use tokio::io::{AsyncReadExt, AsyncWriteExt, Interest};
 use tokio::net::TcpStream;
 
 /// Most bytes of one read.
 const BUFFER_BYTES: usize = 256 << 10;
+/// Most bytes that are skipped at once: as much as a socket has received in a moment.
+const SKIPPED_BYTES: usize = 1 << 20;
 /// S3 sends about ten headers.
 const HEADERS_MAX: usize = 64;
 /// Most bytes that are kept of an answer that is parsed as a whole: more than a page of a list with the longest keys.
@@ -62,6 +66,10 @@ pub(crate) trait Sink: Send {
     /// The length that the server announces, before the first byte.
     fn begin(&mut self, length: Option<u64>);
     fn take(&mut self, bytes: &[u8]);
+    /// Whether it looks at the bytes. Otherwise most of them need not be received.
+    fn looks(&self) -> bool {
+        true
+    }
 }
 
 /// The status, and what is needed of the headers and the body.
@@ -99,12 +107,15 @@ pub(crate) struct Connection {
     /// Received bytes that are not used yet are in `begin..end` of the buffer.
     begin: usize,
     end: usize,
+    /// Never written: it only says how many bytes to skip.
+    skipped: Box<[MaybeUninit<u8>]>,
 }
 
 impl Connection {
     pub(crate) fn new(endpoint: Endpoint, clock: Arc<dyn Clock>) -> Self {
         let buffer = vec![0; BUFFER_BYTES].into_boxed_slice();
-        Self { endpoint, clock, stream: None, buffer, begin: 0, end: 0 }
+        let skipped = Box::new_uninit_slice(SKIPPED_BYTES);
+        Self { endpoint, clock, stream: None, buffer, begin: 0, end: 0, skipped }
     }
 
     pub(crate) fn authority(&self) -> &str {
@@ -247,11 +258,25 @@ impl Connection {
 
     async fn pass(&mut self, stream: &mut TcpStream, length: u64, sink: &mut dyn Sink) -> Result<(), Trouble> {
         let mut left = length - self.take(length, sink);
+        while left > 0 && !sink.looks() {
+            left -= self.skip(stream, left).await?;
+        }
         while left > 0 {
             self.fill(stream).await?;
             left -= self.take(left, sink);
         }
         Ok(())
+    }
+
+    /// Has the kernel drop up to `length` bytes that have come: with MSG_TRUNC it copies nothing (tcp(7)). Returns how
+    /// many. Clients that copied them would take the processor from the servers on the same machine.
+    async fn skip(&mut self, stream: &mut TcpStream, length: u64) -> Result<u64, Trouble> {
+        let length = length.min(self.skipped.len() as u64) as usize;
+        let receive = || SockRef::from(&*stream).recv_with_flags(&mut self.skipped[..length], libc::MSG_TRUNC);
+        match stream.async_io(Interest::READABLE, receive).await {
+            Ok(0) | Err(_) => Err(Trouble::ConnectionClosed),
+            Ok(skipped) => Ok(skipped as u64),
+        }
     }
 
     async fn receive_chunks(&mut self, stream: &mut TcpStream, sink: &mut dyn Sink) -> Result<u64, Trouble> {

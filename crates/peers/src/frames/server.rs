@@ -150,7 +150,8 @@ impl Answerer {
                     let _ = answered.try_send(codec::closing());
                 }
                 Some(number) = answers.next() => drop(in_flight.remove(&number)),
-                reserved = answered.clone().reserve_owned(), if room.is_none() && !is_at_end => room = reserved.ok(),
+                // What is not asked for is not made, either: `select!` makes all of its futures in each turn.
+                reserved = async { answered.clone().reserve_owned().await }, if room.is_none() && !is_at_end => room = reserved.ok(),
                 frame = frames.next(), if room.is_some() && !is_at_end => {
                     let Some(frame) = frame.transpose()? else {
                         is_at_end = true;
@@ -178,7 +179,7 @@ impl Answerer {
                         }
                     }
                 }
-                () = self.env.clock.sleep(CLOSED_WITHIN), if is_stopping && answers.is_empty() => return Ok(()),
+                () = async { self.env.clock.sleep(CLOSED_WITHIN).await }, if is_stopping && answers.is_empty() => return Ok(()),
             }
         }
     }

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicI32, Ordering};
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use chrono::{TimeDelta, prelude::*};
-use crc::{CRC_32_ISCSI, CRC_32_ISO_HDLC, Crc, Table};
+use crc_fast::{CrcAlgorithm, Digest, checksum};
 use log::{debug, warn};
 use once_cell::sync::Lazy;
 use prost::Message;
@@ -34,8 +34,8 @@ const DATA_TRANSFER_VERSION: u16 = 28;
 const MAX_PACKET_HEADER_SIZE: usize = 33;
 const DATANODE_CACHE_EXPIRY: TimeDelta = TimeDelta::seconds(3);
 
-const CRC32: Crc<u32, Table<16>> = Crc::<u32, Table<16>>::new(&CRC_32_ISO_HDLC);
-const CRC32C: Crc<u32, Table<16>> = Crc::<u32, Table<16>>::new(&CRC_32_ISCSI);
+const CRC32: CrcAlgorithm = CrcAlgorithm::Crc32IsoHdlc;
+const CRC32C: CrcAlgorithm = CrcAlgorithm::Crc32Iscsi;
 
 pub(crate) static DATANODE_CACHE: Lazy<DatanodeConnectionCache> =
     Lazy::new(DatanodeConnectionCache::new);
@@ -490,20 +490,14 @@ impl ReadPacket {
         // Verify the checksums if they were requested
         if let Some(info) = checksum_info {
             let algorithm = match info.checksum.r#type() {
-                hdfs::ChecksumTypeProto::ChecksumCrc32 => Some(&CRC32),
-                hdfs::ChecksumTypeProto::ChecksumCrc32c => Some(&CRC32C),
+                hdfs::ChecksumTypeProto::ChecksumCrc32 => Some(CRC32),
+                hdfs::ChecksumTypeProto::ChecksumCrc32c => Some(CRC32C),
                 hdfs::ChecksumTypeProto::ChecksumNull => None,
             };
 
             if let Some(algorithm) = algorithm {
-                // Create a new Bytes view over the data that we can consume
-                let mut checksum_data = self.data.clone();
-                while !checksum_data.is_empty() {
-                    let chunk_checksum = algorithm.checksum(&checksum_data.split_to(usize::min(
-                        info.checksum.bytes_per_checksum as usize,
-                        checksum_data.len(),
-                    )));
-                    if chunk_checksum != self.checksum.get_u32() {
+                for chunk in self.data.chunks(usize::max(info.checksum.bytes_per_checksum as usize, 1)) {
+                    if checksum(algorithm, chunk) as u32 != self.checksum.get_u32() {
                         return Err(HdfsError::ChecksumError);
                     }
                 }
@@ -639,7 +633,7 @@ impl WritePacket {
 
         let checksum_count = self.data.len().div_ceil(self.bytes_per_checksum);
         let mut checksum = BytesMut::with_capacity(checksum_count * CHECKSUM_BYTES);
-        let mut digest = CRC32C.digest();
+        let mut digest = Digest::new(CRC32C);
         let mut bytes_in_checksum_chunk = 0;
 
         for segment in self.data.iter() {
@@ -654,15 +648,15 @@ impl WritePacket {
                 bytes_in_checksum_chunk += bytes_to_hash;
 
                 if bytes_in_checksum_chunk == self.bytes_per_checksum {
-                    checksum.put_u32(digest.finalize());
-                    digest = CRC32C.digest();
+                    checksum.put_u32(digest.finalize() as u32);
+                    digest = Digest::new(CRC32C);
                     bytes_in_checksum_chunk = 0;
                 }
             }
         }
 
         if bytes_in_checksum_chunk != 0 {
-            checksum.put_u32(digest.finalize());
+            checksum.put_u32(digest.finalize() as u32);
         }
 
         checksum.freeze()
@@ -987,8 +981,8 @@ mod test {
         packet.write(&mut second);
 
         let mut expected = BytesMut::new();
-        expected.put_u32(CRC32C.checksum(b"abcd"));
-        expected.put_u32(CRC32C.checksum(b"efgh"));
+        expected.put_u32(checksum(CRC32C, b"abcd") as u32);
+        expected.put_u32(checksum(CRC32C, b"efgh") as u32);
 
         assert_eq!(packet.calculate_checksum(), expected.freeze());
     }
@@ -1142,9 +1136,9 @@ mod test {
     fn test_crc32_multiple_chunks() {
         let info = checksum_info(hdfs::ChecksumTypeProto::ChecksumCrc32, 4);
         let checksums = [
-            CRC32.checksum(b"1234"),
-            CRC32.checksum(b"5678"),
-            CRC32.checksum(b"9"),
+            checksum(CRC32, b"1234") as u32,
+            checksum(CRC32, b"5678") as u32,
+            checksum(CRC32, b"9") as u32,
         ];
         let data = read_packet(b"123456789", &checksums)
             .get_data(&info)
