@@ -156,6 +156,8 @@ def scaling(setting):
     seconds = ["--duration", f"{setting.seconds}s"]
     # Connections of each worker: enough that it always has work to do when it may run.
     small, large = ("10KiB", 32), ("10MiB", 4)
+    # A client that knows the homes goes to another worker with each key. Most would wait at one that has used up its share, so there are more.
+    wandering = 3
     with contextlib.ExitStack() as stack:
         behind = stack.enter_context(setting.started(peers.Bare, "--delay", "30ms"))
         one, three = (stack.enter_context(contextlib.closing(Of(setting, count, behind, SHARE))) for count in (1, 3))
@@ -173,8 +175,8 @@ def scaling(setting):
             threads = ["--threads", min(os.cpu_count(), 2)] if kind is large else []
             words = [operation.lower(), *words, "--obj.size", size, *threads, *seconds, "--concurrent"]
             return {"one worker": measured(one, True, operation, *words, connections)} | {
-                f"three workers, {name}": measured(three, known, operation, *words, 3 * connections)
-                for name, known in (("homes known", True), ("in turn", False))
+                f"three workers, {name}": measured(three, known, operation, *words, 3 * connections * factor)
+                for name, known, factor in (("homes known", True, wandering), ("in turn", False, 1))
             } | {APART: measured(apart, True, operation, *words, 3 * connections)}
 
         rows = {
