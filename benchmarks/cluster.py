@@ -202,6 +202,10 @@ def scaling(setting):
             section.at_most("processor time of a forwarded GET: at most 2.2x that of a direct one", forwarded / direct["cpu"], 2.2, "x")
         sections.append(section)
     sections[-1].notes.append(
+        "Clients that know the homes go to another worker with each key, "
+        "so most of them would wait at a worker that has used up its share: there are three times as many of them."
+    )
+    sections[-1].notes.append(
         "Three workers that share nothing but an etcd have the same clients and the same quotas: what they do together, and what a request costs them, is what this machine "
         "gives to three processes. The cores of many machines are hyper-threads: the more run at once, the less each does in its time."
     )
