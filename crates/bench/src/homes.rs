@@ -67,7 +67,7 @@ impl Homes {
         }
     }
 
-    fn read(text: &[u8]) -> Result<Self, String> {
+    pub(crate) fn read(text: &[u8]) -> Result<Self, String> {
         let told: Told =
             serde_json::from_slice(text).map_err(|error| format!("not the homes of a cluster: {error}"))?;
         let count = told.workers.len();

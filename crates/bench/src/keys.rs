@@ -57,6 +57,10 @@ impl Chooser {
         Self { count, keys, zipf, next: AtomicU64::new(0) }
     }
 
+    pub(crate) fn is_uniform(&self) -> bool {
+        self.keys == Keys::Uniform
+    }
+
     pub(crate) fn choose(&self, random: &SeededRandom) -> u64 {
         match (&self.zipf, self.keys) {
             (Some(zipf), _) => zipf.sample(random) - 1,

@@ -25,12 +25,16 @@ const SLOT_MIN: Duration = Duration::from_millis(100);
 /// Used when no duration is given.
 const SLOT_DEFAULT: Duration = Duration::from_secs(1);
 
+/// The most operations that a connection passes over in a row. The worker may be the home of none of the keys.
+const SKIPPED_MAX: u32 = 1000;
+
 /// How to talk to a server.
 #[derive(Clone)]
 pub(crate) struct Server {
     /// Connections use them in turn.
     pub(crate) endpoints: Vec<Endpoint>,
-    /// Known for a cluster: each operation on a key goes to the home of the key.
+    /// Known for a cluster: each operation on a key goes to the home of the key. Where the source lets it choose, a
+    /// connection takes only operations on keys at one worker.
     pub(crate) homes: Option<Arc<Homes>>,
     pub(crate) credentials: Credentials,
     pub(crate) signatures: Signatures,
@@ -72,6 +76,11 @@ pub(crate) struct Seat {
 pub(crate) trait Source: Send + Sync {
     /// `None` when this seat has nothing more to do.
     fn next(&self, seat: &mut Seat) -> Option<Operation>;
+
+    /// Whether a seat may pass over an operation and take the next one instead.
+    fn may_skip(&self) -> bool {
+        false
+    }
 
     /// Called with the outcome of an operation.
     fn done(&self, _seat: &mut Seat, _operation: Operation, _outcome: Outcome) {}
@@ -208,12 +217,26 @@ impl Worker<'_> {
     }
 }
 
+/// The next operation of a seat, and the index of the worker to send it to. If the source allows it, the seat passes
+/// over operations on keys whose home is not `own`. Otherwise all connections would soon wait at the slowest worker.
+fn next(source: &dyn Source, seat: &mut Seat, homes: Option<&Homes>, own: usize) -> Option<(Operation, usize)> {
+    let mut left = if source.may_skip() { SKIPPED_MAX } else { 0 };
+    loop {
+        let operation = source.next(seat)?;
+        let home = homes.zip(operation.target()).and_then(|(homes, target)| homes.home_of(&target.bucket, &target.key));
+        match home {
+            Some(home) if home != own && left > 0 => left -= 1,
+            home => return Some((operation, home.unwrap_or(own))),
+        }
+    }
+}
+
 /// A connection that is in use.
 struct Worked {
     /// One, or one for each worker of a cluster.
     clients: Vec<Client>,
     homes: Option<Arc<Homes>>,
-    /// The client for what has no home.
+    /// The client of this connection's worker, also for what has no home.
     own: usize,
     seat: Seat,
     timer: Option<Timer>,
@@ -233,11 +256,11 @@ impl Worked {
             recorded.lock().add(sample);
         };
         while let Some(begin) = self.schedule.next(self.timer.as_ref()).await {
-            let Some(operation) = self.source.next(&mut self.seat) else { return };
+            let Some((operation, home)) = next(&*self.source, &mut self.seat, self.homes.as_deref(), self.own) else {
+                return;
+            };
             self.begun.fetch_add(1, Ordering::Relaxed);
-            let home = self.homes.as_ref().zip(operation.target());
-            let home = home.and_then(|(homes, target)| homes.home_of(&target.bucket, &target.key));
-            let client = &mut self.clients[home.unwrap_or(self.own)];
+            let client = &mut self.clients[home];
             let outcome = client.perform(&operation, begin, &record).await;
             self.source.done(&mut self.seat, operation, outcome);
         }

@@ -192,6 +192,15 @@ impl Source for Workload {
         }
     }
 
+    /// Only where this changes neither what is done nor how the keys are distributed.
+    fn may_skip(&self) -> bool {
+        match self.kind {
+            Kind::Put { overwrite: false } | Kind::Multipart { .. } => true,
+            Kind::Put { overwrite: true } | Kind::Get { .. } | Kind::Stat => self.chooser.is_uniform(),
+            Kind::List { .. } | Kind::Delete { .. } | Kind::ReadAfterWrite | Kind::Mixed(_) => false,
+        }
+    }
+
     fn done(&self, seat: &mut Seat, operation: Operation, outcome: Outcome) {
         seat.token = outcome.next;
         if let (Kind::Mixed(_), Operation::Put { target, .. }, true) = (self.kind, operation, outcome.succeeded) {

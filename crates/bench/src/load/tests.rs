@@ -20,6 +20,23 @@ impl Source for Deletes {
     }
 }
 
+/// Reads keys in turn.
+struct Reads {
+    may_skip: bool,
+}
+
+impl Source for Reads {
+    fn next(&self, seat: &mut Seat) -> Option<Operation> {
+        seat.position += 1;
+        let target = crate::s3::Target { bucket: "b".into(), key: seat.position.to_string(), version: 0 };
+        Some(Operation::Get { target, size: None, range: None })
+    }
+
+    fn may_skip(&self) -> bool {
+        self.may_skip
+    }
+}
+
 /// Answers requests without a body, but delays the answer to the `stalled`th.
 async fn serve(mut stream: TcpStream, stalled: u64, answered: Arc<AtomicU64>, clock: Arc<dyn Clock>) {
     let mut buffer = [0; 4096];
@@ -133,4 +150,27 @@ fn a_server_that_is_not_there_is_an_error_of_each_operation() {
     let measured = run(&server(address), &load(Pace::Closed, limits), &(Arc::new(Deletes) as Arc<dyn Source>)).unwrap();
     let errors = &measured.recorded.kinds[&Kind::Delete].errors;
     assert_eq!(errors.get("ConnectionRefused"), Some(&3), "{errors:?}");
+}
+
+#[test]
+fn a_connection_takes_the_keys_of_one_worker_where_it_may_choose() {
+    let homes = r#"{"workers":[{"id":"a","s3Address":"127.0.0.1:1"},{"id":"b","s3Address":"127.0.0.1:2"},
+        {"id":"c","s3Address":"127.0.0.1:3"}],"homes":[0,1,0,1]}"#;
+    let homes = Homes::read(homes.as_bytes()).unwrap();
+    let workers = |may_skip: bool, own: usize| {
+        let mut seat = Seat { index: 0, of: 1, random: SeededRandom::new(1), position: 0, token: None };
+        let mut found = std::collections::BTreeSet::new();
+        for _ in 0..100 {
+            let (operation, worker) = next(&Reads { may_skip }, &mut seat, Some(&homes), own).unwrap();
+            let target = operation.target().unwrap();
+            assert_eq!(homes.home_of(&target.bucket, &target.key), Some(worker));
+            found.insert(worker);
+        }
+        found
+    };
+    assert_eq!(workers(true, 0), [0].into());
+    assert_eq!(workers(true, 1), [1].into());
+    assert_eq!(workers(false, 1), [0, 1].into());
+    // No key is at home at the third worker.
+    assert_eq!(workers(true, 2), [0, 1].into());
 }
