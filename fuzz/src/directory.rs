@@ -16,19 +16,19 @@ use tokio::runtime::{Builder, Runtime};
 const KEYS_MAX: usize = 4;
 
 /// A directory of this process.
-struct Place {
+struct Sandbox {
     runtime: Runtime,
     /// Holds the root and one file beside it.
     outside: PathBuf,
 }
 
-fn place() -> &'static Place {
-    static PLACE: OnceLock<Place> = OnceLock::new();
-    PLACE.get_or_init(|| {
+fn sandbox() -> &'static Sandbox {
+    static SANDBOX: OnceLock<Sandbox> = OnceLock::new();
+    SANDBOX.get_or_init(|| {
         let outside = std::env::temp_dir().join(format!("keys-{}", std::process::id()));
         std::fs::create_dir_all(&outside).expect("a directory for temporary files");
         std::fs::write(outside.join("beside"), "untouched").expect("a directory for temporary files");
-        Place { runtime: Builder::new_current_thread().enable_all().build().expect("a runtime"), outside }
+        Sandbox { runtime: Builder::new_current_thread().enable_all().build().expect("a runtime"), outside }
     })
 }
 
@@ -45,15 +45,15 @@ impl UploadSource for Source {
 pub(crate) fn keys(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     let keys: Vec<_> = text.split('\0').filter_map(|key| ObjectKey::new(key).ok()).take(KEYS_MAX).collect();
-    let place = place();
-    let root = place.outside.join("root");
+    let sandbox = sandbox();
+    let root = sandbox.outside.join("root");
     std::fs::create_dir(&root).expect("the last input left nothing");
-    place.runtime.block_on(round_trip(root.clone(), &keys));
+    sandbox.runtime.block_on(round_trip(root.clone(), &keys));
     std::fs::remove_dir_all(&root).expect("its own directory");
-    let mut names: Vec<_> = std::fs::read_dir(&place.outside).expect("its own directory").collect();
+    let mut names: Vec<_> = std::fs::read_dir(&sandbox.outside).expect("its own directory").collect();
     assert_eq!(names.len(), 1, "something is left outside of the root");
     assert_eq!(names.remove(0).expect("its own directory").file_name(), "beside");
-    assert_eq!(std::fs::read(place.outside.join("beside")).expect("its own file"), b"untouched");
+    assert_eq!(std::fs::read(sandbox.outside.join("beside")).expect("its own file"), b"untouched");
 }
 
 async fn round_trip(root: PathBuf, keys: &[ObjectKey]) {

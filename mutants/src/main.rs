@@ -30,13 +30,13 @@ struct Mutant {
 
 #[derive(Deserialize)]
 struct Span {
-    start: Place,
-    end: Place,
+    start: Position,
+    end: Position,
 }
 
 /// Both begin with 1; columns count characters.
 #[derive(Deserialize)]
-struct Place {
+struct Position {
     line: usize,
     column: usize,
 }

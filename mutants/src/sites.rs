@@ -1,4 +1,4 @@
-//! The places of a source file that mutants change, and the text with the switches in them.
+//! The sites in a source file that mutants change, and the text with the switches in them.
 //!
 //! A switch is `match crate::mutant_switch::at(&[1, 2]) { 1 => …, 2 => …, _ => what stood there }`. Comments tell which lines belong to which
 //! mutant, so that those that the compiler refuses can be told from its messages: `/*M1*/ … /*E1*/` around what mutant 1 puts there, and
@@ -15,19 +15,19 @@ use syn::{Arm, BinOp, Block, Expr, ExprBinary, ExprUnary};
 
 use crate::Mutant;
 
-/// All places of one file, by what cargo-mutants gives as the start of a mutant.
+/// All sites of one file, by what cargo-mutants gives as the start of a mutant.
 pub(crate) struct Sites<'a> {
     text: &'a str,
     /// Where each line begins, in bytes.
     lines: Vec<usize>,
-    operators: BTreeMap<usize, Place>,
-    guards: BTreeMap<usize, Place>,
-    arms: BTreeMap<usize, Place>,
-    bodies: BTreeMap<usize, Place>,
-    fields: BTreeMap<usize, Place>,
+    operators: BTreeMap<usize, Site>,
+    guards: BTreeMap<usize, Site>,
+    arms: BTreeMap<usize, Site>,
+    bodies: BTreeMap<usize, Site>,
+    fields: BTreeMap<usize, Site>,
 }
 
-struct Place {
+struct Site {
     /// What the switch takes the place of; empty where it stands before something.
     range: Range<usize>,
     kind: Kind,
@@ -73,7 +73,7 @@ impl<'a> Sites<'a> {
     pub(crate) fn add(&mut self, mutant: &Mutant) -> bool {
         let start = self.at(LineColumn { line: mutant.span.start.line, column: mutant.span.start.column - 1 });
         let end = self.at(LineColumn { line: mutant.span.end.line, column: mutant.span.end.column - 1 });
-        let place = match mutant.genre.as_str() {
+        let site = match mutant.genre.as_str() {
             "BinaryOperator" | "UnaryOperator" => self.operators.get_mut(&start),
             "MatchArmGuard" => self.guards.get_mut(&start),
             "MatchArm" => self.arms.get_mut(&start),
@@ -82,46 +82,46 @@ impl<'a> Sites<'a> {
             "FnValue" => self.bodies.range_mut(..=start).rev().map(|(_, body)| body).find(|body| end <= body.range.end),
             _ => None,
         };
-        let Some(place) = place else { return false };
-        place.mutants.push((mutant.id, mutant.replacement.clone()));
+        let Some(site) = site else { return false };
+        site.mutants.push((mutant.id, mutant.replacement.clone()));
         true
     }
 
     pub(crate) fn render(&self) -> String {
         let maps = [&self.operators, &self.guards, &self.arms, &self.bodies, &self.fields];
-        let mut places: Vec<&Place> =
-            maps.into_iter().flat_map(BTreeMap::values).filter(|place| !place.mutants.is_empty()).collect();
+        let mut sites: Vec<&Site> =
+            maps.into_iter().flat_map(BTreeMap::values).filter(|site| !site.mutants.is_empty()).collect();
         // What stands before something first, then what holds others.
-        places.sort_by_key(|place| {
-            let range = place.replaced();
-            (range.start, !range.is_empty(), usize::MAX - range.end, !matches!(place.kind, Kind::Guard))
+        sites.sort_by_key(|site| {
+            let range = site.replaced();
+            (range.start, !range.is_empty(), usize::MAX - range.end, !matches!(site.kind, Kind::Guard))
         });
-        self.text_of(0..self.text.len(), &places)
+        self.text_of(0..self.text.len(), &sites)
     }
 
-    /// The text of a range with the switches in it. `places` are those in the range, in order.
-    fn text_of(&self, range: Range<usize>, mut places: &[&Place]) -> String {
+    /// The text of a range with the switches in it. `sites` are those in the range, in order.
+    fn text_of(&self, range: Range<usize>, mut sites: &[&Site]) -> String {
         let mut out = String::new();
         let mut at = range.start;
-        while let Some((place, behind)) = places.split_first() {
-            let replaced = place.replaced();
+        while let Some((site, behind)) = sites.split_first() {
+            let replaced = site.replaced();
             let held = behind.iter().take_while(|inner| inner.replaced().start < replaced.end).count();
             out.push_str(&self.text[at..replaced.start]);
-            self.switch(&mut out, place, &behind[..held]);
+            self.switch(&mut out, site, &behind[..held]);
             at = replaced.end;
-            places = &behind[held..];
+            sites = &behind[held..];
         }
         out.push_str(&self.text[at..range.end]);
         out
     }
 
-    fn switch(&self, out: &mut String, place: &Place, held: &[&Place]) {
-        let ids: Vec<String> = place.mutants.iter().map(|(id, _)| id.to_string()).collect();
+    fn switch(&self, out: &mut String, site: &Site, held: &[&Site]) {
+        let ids: Vec<String> = site.mutants.iter().map(|(id, _)| id.to_string()).collect();
         let ids = ids.join(", ");
         let text = |range: &Range<usize>| &self.text[range.clone()];
         let mut arms = String::new();
-        for (id, replacement) in &place.mutants {
-            let new = match &place.kind {
+        for (id, replacement) in &site.mutants {
+            let new = match &site.kind {
                 Kind::Binary { left, right } => format!("(({}) {replacement} ({}))", text(left), text(right)),
                 Kind::Unary { operand } => format!("({})", text(operand)),
                 Kind::Guard => replacement.clone(),
@@ -131,17 +131,17 @@ impl<'a> Sites<'a> {
             };
             let _ = writeln!(arms, "/*M{id}*/ {id} => {new}, /*E{id}*/");
         }
-        let old = match &place.kind {
+        let old = match &site.kind {
             Kind::Body => "{}".to_owned(),
             Kind::Arm { .. } => "true".to_owned(),
             Kind::Binary { .. } | Kind::Unary { .. } | Kind::Guard => {
-                format!("({})", self.text_of(place.range.clone(), held))
+                format!("({})", self.text_of(site.range.clone(), held))
             }
             Kind::Field { value, .. } => format!("({})", self.text_of(value.clone(), held)),
         };
         let switch = format!("(match crate::mutant_switch::at(&[{ids}]) {{\n{arms}_ => {old},\n}})");
-        let field = if let Kind::Field { name, .. } = &place.kind { format!("{name}: ") } else { String::new() };
-        let (before, behind) = match &place.kind {
+        let field = if let Kind::Field { name, .. } = &site.kind { format!("{name}: ") } else { String::new() };
+        let (before, behind) = match &site.kind {
             Kind::Arm { has_guard: true } => (" ", " && "),
             Kind::Arm { has_guard: false } => (" if ", ""),
             Kind::Body => ("", ";"),
@@ -150,10 +150,10 @@ impl<'a> Sites<'a> {
         let _ = write!(out, "\n/*S{ids}*/{before}{switch}{behind}/*T*/\n");
     }
 
-    fn at(&self, place: LineColumn) -> usize {
-        let start = self.lines[place.line - 1];
+    fn at(&self, site: LineColumn) -> usize {
+        let start = self.lines[site.line - 1];
         let line = &self.text[start..];
-        start + line.char_indices().nth(place.column).map_or(line.len(), |(at, _)| at)
+        start + line.char_indices().nth(site.column).map_or(line.len(), |(at, _)| at)
     }
 
     fn range(&self, of: impl Spanned) -> Range<usize> {
@@ -164,11 +164,11 @@ impl<'a> Sites<'a> {
     fn body(&mut self, block: &Block) {
         let open = self.range(block.brace_token.span.open());
         let range = open.end..self.range(block.brace_token.span.close()).start;
-        self.bodies.insert(open.start, Place { range, kind: Kind::Body, mutants: Vec::new() });
+        self.bodies.insert(open.start, Site { range, kind: Kind::Body, mutants: Vec::new() });
     }
 }
 
-impl Place {
+impl Site {
     fn replaced(&self) -> Range<usize> {
         match self.kind {
             Kind::Body | Kind::Arm { .. } => self.range.start..self.range.start,
@@ -199,16 +199,16 @@ impl<'ast> Visit<'ast> for Sites<'_> {
         // A condition that names something, `let … && …`, can stand in no switch.
         if !(matches!(binary.op, BinOp::And(_)) && (has_let(&binary.left) || has_let(&binary.right))) {
             let kind = Kind::Binary { left: self.range(&binary.left), right: self.range(&binary.right) };
-            let place = Place { range: self.range(binary), kind, mutants: Vec::new() };
-            self.operators.insert(self.range(binary.op).start, place);
+            let site = Site { range: self.range(binary), kind, mutants: Vec::new() };
+            self.operators.insert(self.range(binary.op).start, site);
         }
         visit::visit_expr_binary(self, binary);
     }
 
     fn visit_expr_unary(&mut self, unary: &'ast ExprUnary) {
         let kind = Kind::Unary { operand: self.range(&unary.expr) };
-        let place = Place { range: self.range(unary), kind, mutants: Vec::new() };
-        self.operators.insert(place.range.start, place);
+        let site = Site { range: self.range(unary), kind, mutants: Vec::new() };
+        self.operators.insert(site.range.start, site);
         visit::visit_expr_unary(self, unary);
     }
 
@@ -217,8 +217,8 @@ impl<'ast> Visit<'ast> for Sites<'_> {
             for field in &expression.fields {
                 let name = self.text[self.range(&field.member)].to_owned();
                 let kind = Kind::Field { name, base: self.range(&**base), value: self.range(&field.expr) };
-                let place = Place { range: self.range(field), kind, mutants: Vec::new() };
-                self.fields.insert(place.range.start, place);
+                let site = Site { range: self.range(field), kind, mutants: Vec::new() };
+                self.fields.insert(site.range.start, site);
             }
         }
         visit::visit_expr_struct(self, expression);
@@ -228,13 +228,13 @@ impl<'ast> Visit<'ast> for Sites<'_> {
         let range = self.range(arm);
         let has_guard = match &arm.guard {
             Some((_, guard)) => {
-                let place = Place { range: self.range(&**guard), kind: Kind::Guard, mutants: Vec::new() };
-                let before = place.range.start..place.range.start;
+                let site = Site { range: self.range(&**guard), kind: Kind::Guard, mutants: Vec::new() };
+                let before = site.range.start..site.range.start;
                 if !has_let(guard) {
-                    self.guards.insert(place.range.start, place);
+                    self.guards.insert(site.range.start, site);
                     self.arms.insert(
                         range.start,
-                        Place { range: before, kind: Kind::Arm { has_guard: true }, mutants: Vec::new() },
+                        Site { range: before, kind: Kind::Arm { has_guard: true }, mutants: Vec::new() },
                     );
                 }
                 true
@@ -243,8 +243,7 @@ impl<'ast> Visit<'ast> for Sites<'_> {
         };
         if !has_guard {
             let end = self.range(&arm.pat).end;
-            self.arms
-                .insert(range.start, Place { range: end..end, kind: Kind::Arm { has_guard }, mutants: Vec::new() });
+            self.arms.insert(range.start, Site { range: end..end, kind: Kind::Arm { has_guard }, mutants: Vec::new() });
         }
         visit::visit_arm(self, arm);
     }

@@ -15,7 +15,7 @@ use crate::audit::note::AuditNote;
 use crate::origin;
 use crate::problem::{Answer, Problem};
 use crate::session::cookie;
-use crate::session::table::Found;
+use crate::session::table::ValidSession;
 use crate::{Admin, Running};
 
 /// The header that goes with a session's requests that change something.
@@ -30,7 +30,7 @@ pub(crate) struct Caller {
     admin: Admin,
     user: Arc<User>,
     /// The session that proved it, when it was not a key.
-    session: Option<Found>,
+    session: Option<ValidSession>,
 }
 
 impl Caller {
@@ -73,7 +73,7 @@ impl Caller {
         &self.user.name
     }
 
-    pub(crate) fn session(&self) -> Option<&Found> {
+    pub(crate) fn session(&self) -> Option<&ValidSession> {
         self.session.as_ref()
     }
 
@@ -133,7 +133,7 @@ pub(crate) fn refused() -> Problem {
     Problem::new(StatusCode::UNAUTHORIZED, "access key and secret key of an administrator are wanted")
 }
 
-fn check_csrf(headers: &HeaderMap, found: &Found) -> Answer<()> {
+fn check_csrf(headers: &HeaderMap, found: &ValidSession) -> Answer<()> {
     let given = headers.get(CSRF_HEADER).and_then(|value| value.to_str().ok()).unwrap_or_default();
     if equal_in_constant_time(&found.session.csrf, given) {
         return Ok(());

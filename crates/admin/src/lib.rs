@@ -9,6 +9,7 @@
 mod access;
 pub mod api;
 mod audit;
+mod body_timeout;
 mod cluster;
 mod configuration;
 mod console;
@@ -20,7 +21,6 @@ mod objects;
 mod openapi;
 mod origin;
 mod overview;
-mod patience;
 mod persist;
 mod policies;
 mod problem;
@@ -188,7 +188,7 @@ impl Admin {
             .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
             .layer(middleware::from_fn(finish))
             .layer(middleware::from_fn_with_state(self.clone(), audit::record))
-            .layer(middleware::from_fn_with_state(self.clone(), patience::end_stalled_bodies))
+            .layer(middleware::from_fn_with_state(self.clone(), body_timeout::end_stalled_bodies))
             .with_state(self.clone())
     }
 }

@@ -58,7 +58,7 @@ struct Deletion {
 }
 
 /// A bucket that exists.
-struct Found {
+struct ExistingBucket {
     mount: Mount,
     is_being_deleted: bool,
 }
@@ -70,8 +70,8 @@ struct Before {
 }
 
 impl Known {
-    fn found(&self) -> Found {
-        Found { mount: self.mount.clone(), is_being_deleted: self.deletion.is_some() }
+    fn found(&self) -> ExistingBucket {
+        ExistingBucket { mount: self.mount.clone(), is_being_deleted: self.deletion.is_some() }
     }
 
     fn show(&mut self, record: BucketRecord, now: Duration) {
@@ -136,7 +136,7 @@ impl Buckets {
     pub(crate) async fn keep(&self, bucket: &BucketName) -> Result<OwnedRwLockReadGuard<()>> {
         let kept = self.gate(bucket).read_owned().await;
         match self.find(bucket).await? {
-            Some(Found { is_being_deleted: false, .. }) => Ok(kept),
+            Some(ExistingBucket { is_being_deleted: false, .. }) => Ok(kept),
             Some(_) => Err(Error::new(ErrorKind::Unavailable, format!("the bucket {bucket} is being deleted"))),
             None => Err(no_such_bucket(bucket)),
         }
@@ -162,13 +162,13 @@ impl Buckets {
         Ok(mount)
     }
 
-    async fn find(&self, bucket: &BucketName) -> Result<Option<Found>> {
+    async fn find(&self, bucket: &BucketName) -> Result<Option<ExistingBucket>> {
         if let Some(mount) = self.mounts.mounts.get(bucket) {
-            return Ok(Some(Found { mount: mount.clone(), is_being_deleted: false }));
+            return Ok(Some(ExistingBucket { mount: mount.clone(), is_being_deleted: false }));
         }
         let Some(root) = &self.mounts.root else { return Ok(None) };
         let known = match self.find_known(root, bucket) {
-            Some(Found { is_being_deleted: true, .. }) => {
+            Some(ExistingBucket { is_being_deleted: true, .. }) => {
                 self.look_at_deletion(bucket).await?;
                 self.find_known(root, bucket)
             }
@@ -188,7 +188,7 @@ impl Buckets {
         }
     }
 
-    fn find_known(&self, root: &Arc<dyn BucketRoot>, bucket: &BucketName) -> Option<Found> {
+    fn find_known(&self, root: &Arc<dyn BucketRoot>, bucket: &BucketName) -> Option<ExistingBucket> {
         let now = self.env.clock.monotonic();
         let mut known = self.known.lock();
         let known = known.get_mut(bucket)?;
@@ -221,7 +221,12 @@ impl Buckets {
 
     /// Records a bucket that has existed. `None` if a bucket was deleted since `before`, here or at another worker: it
     /// may be gone, and nobody may write to it until that is known.
-    async fn note(&self, root: &Arc<dyn BucketRoot>, bucket: &BucketName, before: Before) -> Result<Option<Found>> {
+    async fn note(
+        &self,
+        root: &Arc<dyn BucketRoot>,
+        bucket: &BucketName,
+        before: Before,
+    ) -> Result<Option<ExistingBucket>> {
         let _nothing_is_deleted = self.noting.read().await;
         if self.deletions.load(Ordering::SeqCst) != before.deletions {
             return Ok(None);

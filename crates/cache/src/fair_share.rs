@@ -10,7 +10,7 @@
 
 use std::collections::BTreeMap;
 
-use forebay_env::{Place, Places, Requester, Shares};
+use forebay_env::{FairPermit, FairPermits, Requester, Shares};
 use forebay_types::BucketName;
 
 /// The user of slots.
@@ -42,9 +42,9 @@ pub(crate) struct TenantShares {
 }
 
 /// Shares with a queue of waiting tenants.
-pub(crate) type TenantPlaces = Places<TenantShares>;
+pub(crate) type TenantPermits = FairPermits<TenantShares>;
 
-pub(crate) type TenantPlace = Place<TenantShares>;
+pub(crate) type TenantPermit = FairPermit<TenantShares>;
 
 impl TenantShares {
     /// A bucket that is alone may have `alone`. All together may have a little less than twice as much.
@@ -216,12 +216,12 @@ mod tests {
     /// its name.
     #[tokio::test]
     async fn buckets_take_turns_when_there_are_more_of_them_than_places() {
-        let places = Places::new(TenantShares::new(1));
+        let permits = FairPermits::new(TenantShares::new(1));
         let tenants = ["aaa", "bbb", "ccc"].map(bucket);
-        let mut held = places.take(&tenants[0], 1).await;
+        let mut held = permits.take(&tenants[0], 1).await;
         let waits = |tenant: &Tenant| {
-            let (places, tenant) = (Arc::clone(&places), tenant.clone());
-            let mut waiting = async move { places.take(&tenant, 1).await }.boxed();
+            let (permits, tenant) = (Arc::clone(&permits), tenant.clone());
+            let mut waiting = async move { permits.take(&tenant, 1).await }.boxed();
             assert!((&mut waiting).now_or_never().is_none());
             waiting
         };
@@ -230,10 +230,10 @@ mod tests {
         while !waiting.is_empty() {
             drop(held);
             let next = waiting.iter_mut().enumerate().find_map(|(at, one)| Some((at, one.now_or_never()?)));
-            let (at, place) = next.expect("the place is given on");
+            let (at, permit) = next.expect("the permit is given on");
             drop(waiting.remove(at));
-            got.push(place.tenant().bucket.to_string());
-            held = place;
+            got.push(permit.tenant().bucket.to_string());
+            held = permit;
         }
         let turns: Vec<_> = ["aaa", "bbb", "ccc"].into_iter().cycle().take(12).collect();
         assert_eq!(got, turns);
@@ -241,23 +241,23 @@ mod tests {
 
     #[tokio::test]
     async fn a_place_goes_to_the_one_that_has_least_and_past_those_that_have_gone_away() {
-        let places = Places::new(TenantShares::new(8));
+        let permits = FairPermits::new(TenantShares::new(8));
         let [first, second] = [bucket("first"), bucket("second")];
-        let mut held: Vec<TenantPlace> = Vec::new();
-        while let Some(place) = places.take(&first, 1).now_or_never() {
-            held.push(place);
+        let mut held: Vec<TenantPermit> = Vec::new();
+        while let Some(permit) = permits.take(&first, 1).now_or_never() {
+            held.push(permit);
         }
         assert_eq!(held.len(), 8);
         let waits = |tenant: &Tenant| {
-            let (places, tenant) = (Arc::clone(&places), tenant.clone());
-            let mut waiting = async move { places.take(&tenant, 1).await }.boxed();
+            let (permits, tenant) = (Arc::clone(&permits), tenant.clone());
+            let mut waiting = async move { permits.take(&tenant, 1).await }.boxed();
             assert!((&mut waiting).now_or_never().is_none());
             waiting
         };
         let mut of_first = waits(&first);
-        let mut rest: Vec<TenantPlace> = Vec::new();
-        while let Some(place) = places.take(&second, 1).now_or_never() {
-            rest.push(place);
+        let mut rest: Vec<TenantPermit> = Vec::new();
+        while let Some(permit) = permits.take(&second, 1).now_or_never() {
+            rest.push(permit);
         }
         assert_eq!(rest.len(), 2);
         // All have gone away but the last, far more than a stack of drops would bear.
@@ -265,10 +265,10 @@ mod tests {
         let mut of_second = waits(&second);
         drop(gone);
         drop(rest);
-        let place = (&mut of_second).now_or_never().expect("second has least");
+        let permit = (&mut of_second).now_or_never().expect("second has least");
         assert!((&mut of_first).now_or_never().is_none(), "first has eight");
-        drop((place, held));
+        drop((permit, held));
         (&mut of_first).now_or_never().expect("now there is room");
-        places.look(|shares, nobody_waits| assert!(shares.used <= 1 && nobody_waits));
+        permits.look(|shares, nobody_waits| assert!(shares.used <= 1 && nobody_waits));
     }
 }

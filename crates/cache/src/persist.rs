@@ -88,7 +88,7 @@ fn damaged(problem: &str) -> forebay_ufs::Error {
 }
 
 /// Why a version was not persisted.
-pub(crate) enum Failure {
+pub(crate) enum PersistError {
     UnderStore(forebay_ufs::Error),
     Local(Error),
     /// An earlier request must settle first.
@@ -99,23 +99,23 @@ pub(crate) enum Failure {
     Elsewhere,
 }
 
-impl From<Error> for Failure {
+impl From<Error> for PersistError {
     fn from(error: Error) -> Self {
         Self::Local(error)
     }
 }
 
-impl From<Failure> for Error {
-    fn from(failure: Failure) -> Self {
+impl From<PersistError> for Error {
+    fn from(failure: PersistError) -> Self {
         match failure {
-            Failure::UnderStore(error) => error.into(),
-            Failure::Local(error) => error,
-            Failure::Unsettled(wait) => {
+            PersistError::UnderStore(error) => error.into(),
+            PersistError::Local(error) => error,
+            PersistError::Unsettled(wait) => {
                 let context = format!("an earlier request settles in {} s at the latest", wait.as_secs() + 1);
                 Self::new(ErrorKind::SlowDown, context)
             }
-            Failure::Replaced => Self::new(ErrorKind::SlowDown, "the object was written again while it was sent"),
-            Failure::Elsewhere => Self::new(ErrorKind::Unavailable, "the bytes are at another worker still"),
+            PersistError::Replaced => Self::new(ErrorKind::SlowDown, "the object was written again while it was sent"),
+            PersistError::Elsewhere => Self::new(ErrorKind::Unavailable, "the bytes are at another worker still"),
         }
     }
 }
@@ -129,7 +129,7 @@ impl LargeUploads {
     }
 
     /// A slot for an upload, if it needs one.
-    pub(crate) async fn place(&self, object: &Current) -> Option<SemaphorePermit<'_>> {
+    pub(crate) async fn permit(&self, object: &Current) -> Option<SemaphorePermit<'_>> {
         let is_large = object.record.as_ref().is_some_and(|record| record.size > LARGE_BYTES);
         if is_large { Some(self.0.acquire().await.expect("this semaphore is never closed")) } else { None }
     }
@@ -189,29 +189,29 @@ impl Worker {
     }
 
     /// `tried` is the generation that was sent. The caller holds the key's upload lock.
-    async fn report(&self, path: &ObjectPath, tried: Option<Generation>, result: Result<bool, Failure>) {
+    async fn report(&self, path: &ObjectPath, tried: Option<Generation>, result: Result<bool, PersistError>) {
         let mut is_missing = false;
         let (kind, context, blame, is_told) = match result {
             Ok(_) => return self.home.queue.succeeded(path),
-            Err(Failure::Unsettled(wait)) => {
+            Err(PersistError::Unsettled(wait)) => {
                 self.home.queue.failed(path, Blame::Nobody(wait));
                 return;
             }
-            Err(Failure::Replaced) => {
+            Err(PersistError::Replaced) => {
                 self.home.queue.failed(path, Blame::Nobody(Duration::ZERO));
                 return;
             }
-            Err(Failure::Elsewhere) => {
+            Err(PersistError::Elsewhere) => {
                 self.home.queue.failed(path, Blame::Nobody(ELSEWHERE_PAUSE));
                 return;
             }
-            Err(Failure::Local(error)) => {
+            Err(PersistError::Local(error)) => {
                 let remote = matches!(error.kind, ErrorKind::Unavailable | ErrorKind::Moved | ErrorKind::NoSuchBucket);
                 let blame = if remote { Blame::UnderStore } else { Blame::Object };
                 is_missing = error.kind == ErrorKind::NoSuchBucket;
                 (format!("{:?}", error.kind), error.to_string(), blame, false)
             }
-            Err(Failure::UnderStore(error)) => {
+            Err(PersistError::UnderStore(error)) => {
                 // Local damage and local changes are not refusals. An object that alone gets no answer counts as
                 // refused.
                 let is_told = error.kind.is_invalid()
@@ -263,7 +263,7 @@ impl Worker {
         let large = LargeUploads::new();
         let persist_one = |path: ObjectPath| async {
             let path = path;
-            let _place = large.place(&self.current(&path).await?).await;
+            let _permit = large.permit(&self.current(&path).await?).await;
             let (_own, guard) = self.lock_to_persist(&path).await?;
             self.persist_object(&path, &guard, false).await.map_err(Error::from)
         };
@@ -292,10 +292,10 @@ impl Worker {
             drop(lock);
             // Boxed: this is rare, and would make the future of every write larger.
             let Err(failure) = self.persist_object(path, upload, false).boxed().await else { continue };
-            if matches!(failure, Failure::Replaced) {
+            if matches!(failure, PersistError::Replaced) {
                 continue;
             }
-            let is_refused = matches!(&failure, Failure::UnderStore(error) if error.kind.is_refusal());
+            let is_refused = matches!(&failure, PersistError::UnderStore(error) if error.kind.is_refusal());
             let error = Error::from(failure);
             let left = match error.kind {
                 _ if is_refused => Left::Refused,
@@ -331,7 +331,7 @@ impl Worker {
         path: &ObjectPath,
         upload: &KeyGuard,
         may_wait: bool,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), PersistError> {
         self.persist_newest(path, upload, may_wait, &mut None).await.map(|_| ())
     }
 
@@ -344,7 +344,7 @@ impl Worker {
         _upload: &KeyGuard,
         may_wait: bool,
         tried: &mut Option<Generation>,
-    ) -> Result<bool, Failure> {
+    ) -> Result<bool, PersistError> {
         let current = self.current(path).await?;
         if !current.waits() {
             return Ok(true);
@@ -352,7 +352,7 @@ impl Worker {
         let mount = self.buckets.mount(&path.bucket).await?;
         let wait = self.home.settle.wait(path);
         if !wait.is_zero() {
-            return Err(Failure::Unsettled(wait));
+            return Err(PersistError::Unsettled(wait));
         }
         if current.record.as_ref().is_some_and(|record| self.home.settle.is_left(path, record.generation)) {
             let context = format!("the under store has {path}, and only a restart tells whether that could be noted");
@@ -373,9 +373,9 @@ impl Worker {
             (Ok(None), State::Transient | State::Conflict) => return Ok(true),
         };
         let result = match result {
-            Err(Failure::UnderStore(error)) if error.kind == UfsKind::Conflict => {
+            Err(PersistError::UnderStore(error)) if error.kind == UfsKind::Conflict => {
                 let is_replaced = self.current(path).await?.version != current.version;
-                Err(if is_replaced { Failure::Replaced } else { Failure::UnderStore(error) })
+                Err(if is_replaced { PersistError::Replaced } else { PersistError::UnderStore(error) })
             }
             result => result,
         };
@@ -395,11 +395,17 @@ impl Worker {
     }
 
     /// Remembers the outcome for operators and for later writes.
-    fn note_try(&self, path: &ObjectPath, record: &ObjectRecord, result: &Result<Done, Failure>, started: Duration) {
+    fn note_try(
+        &self,
+        path: &ObjectPath,
+        record: &ObjectRecord,
+        result: &Result<Done, PersistError>,
+        started: Duration,
+    ) {
         let class = record.storage_class.as_deref();
         match result {
             Ok(Done::Stored(_)) => self.home.refusals.unlearn(path, class),
-            Err(Failure::UnderStore(error)) if record.state == State::Dirty => {
+            Err(PersistError::UnderStore(error)) if record.state == State::Dirty => {
                 self.home.refusals.learn(path, class, error.kind);
             }
             Ok(Done::Deleted | Done::Conflict | Done::Superseded) | Err(_) => {}
@@ -409,9 +415,9 @@ impl Worker {
             Ok(Done::Deleted) => ("deleted", None),
             Ok(Done::Conflict) => ("conflict", None),
             Ok(Done::Superseded) => ("superseded", None),
-            Err(Failure::UnderStore(error)) => ("failed", Some(format!("the under store: {error}"))),
-            Err(Failure::Local(error)) => ("failed", Some(error.to_string())),
-            Err(Failure::Unsettled(_) | Failure::Replaced | Failure::Elsewhere) => return,
+            Err(PersistError::UnderStore(error)) => ("failed", Some(format!("the under store: {error}"))),
+            Err(PersistError::Local(error)) => ("failed", Some(error.to_string())),
+            Err(PersistError::Unsettled(_) | PersistError::Replaced | PersistError::Elsewhere) => return,
         };
         let event = PersistEvent {
             time_ms: self.env.clock.unix_ms(),
@@ -449,7 +455,7 @@ impl Worker {
         object: Option<&Object>,
         passing: Option<Generation>,
         mount: &Mount,
-    ) -> Result<Option<Done>, Failure> {
+    ) -> Result<Option<Done>, PersistError> {
         let lacks_bytes = record.state == State::Dirty && !object.is_some_and(Object::is_whole);
         let is_doubtful = self.home.doubt.is_about(record.generation);
         let passing = passing.filter(|passing| *passing > record.generation);
@@ -459,12 +465,12 @@ impl Worker {
         let remote = match mount.background.head(&path.key).await {
             Ok(remote) => remote,
             Err(error) if error.kind == UfsKind::NotFound => return Ok(None),
-            Err(error) => return Err(Failure::UnderStore(error)),
+            Err(error) => return Err(PersistError::UnderStore(error)),
         };
         // The version that the record replaces is older, whoever wrote it.
         let is_replaced = matches!(&record.base, Base::Present(base) if *base == remote.remote_etag);
         if is_ours(record, &remote) {
-            mount.background.make_durable(&path.key).await.map_err(Failure::UnderStore)?;
+            mount.background.make_durable(&path.key).await.map_err(PersistError::UnderStore)?;
             return Ok(Some(Done::Stored(remote.remote_etag)));
         }
         let stamped = remote.stamp.map(|stamp| stamp.generation);
@@ -487,7 +493,7 @@ impl Worker {
         record: &ObjectRecord,
         object: Option<Object>,
         mount: &Mount,
-    ) -> Result<Done, Failure> {
+    ) -> Result<Done, PersistError> {
         let missing = || {
             let context = format!("generation {} of {path} is not in the store", record.generation);
             Error::new(ErrorKind::Corrupt, context)
@@ -499,7 +505,7 @@ impl Worker {
                 if self.home.missing.has(path) {
                     return Err(missing().into());
                 }
-                return Err(Failure::Elsewhere);
+                return Err(PersistError::Elsewhere);
             }
             object => object.ok_or_else(missing)?,
         };
@@ -518,19 +524,19 @@ impl Worker {
             let condition = match known.take() {
                 Some(condition) => condition,
                 None => match self.look(path, record, mount).await? {
-                    Found::Ours(etag) => {
+                    ActualVersion::Ours(etag) => {
                         let durable = mount.background.make_durable(&path.key).await;
-                        durable.map_err(Failure::UnderStore)?;
+                        durable.map_err(PersistError::UnderStore)?;
                         return Ok(Done::Stored(etag));
                     }
-                    Found::Replaceable(etag) => Condition::Matches(etag),
+                    ActualVersion::Replaceable(etag) => Condition::Matches(etag),
                     // versitygw takes a delete marker for an object, and this condition would never hold.
-                    Found::Nothing if absent_refused > 1 => {
+                    ActualVersion::Nothing if absent_refused > 1 => {
                         tracing::debug!(%path, "nothing is there, and If-None-Match is refused");
                         Condition::Always
                     }
-                    Found::Nothing => Condition::Absent,
-                    Found::Foreign => return Ok(Done::Conflict),
+                    ActualVersion::Nothing => Condition::Absent,
+                    ActualVersion::Foreign => return Ok(Done::Conflict),
                 },
             };
             absent_refused += u32::from(matches!(condition, Condition::Absent));
@@ -545,7 +551,12 @@ impl Worker {
         Err(keeps_changing())
     }
 
-    async fn delete_remote(&self, path: &ObjectPath, record: &ObjectRecord, mount: &Mount) -> Result<Done, Failure> {
+    async fn delete_remote(
+        &self,
+        path: &ObjectPath,
+        record: &ObjectRecord,
+        mount: &Mount,
+    ) -> Result<Done, PersistError> {
         let first = match &record.base {
             Base::Unknown | Base::Absent => Condition::Always,
             Base::Present(etag) => Condition::Matches(etag.clone()),
@@ -559,7 +570,7 @@ impl Worker {
             let was_there = matches!(record.base, Base::Present(_));
             if error.kind == UfsKind::InvalidName
                 && !was_there
-                && !can_have(mount.background.as_ref(), path).await.map_err(Failure::UnderStore)?
+                && !can_have(mount.background.as_ref(), path).await.map_err(PersistError::UnderStore)?
             {
                 return Ok(Done::Deleted);
             }
@@ -568,29 +579,30 @@ impl Worker {
             }
             condition = match self.look(path, record, mount).await? {
                 // The answer to HEAD has no body, so a 404 of a proxy looks the same.
-                Found::Nothing => match mount.background.get(&path.key, Some(ByteRange::new(0, 1)), None).await {
+                ActualVersion::Nothing => match mount.background.get(&path.key, Some(ByteRange::new(0, 1)), None).await
+                {
                     Err(error) if error.kind == UfsKind::NotFound => {
                         let durable = mount.background.make_durable(&path.key).await;
-                        durable.map_err(Failure::UnderStore)?;
+                        durable.map_err(PersistError::UnderStore)?;
                         return Ok(Done::Deleted);
                     }
                     // The object exists. An empty one has no first byte.
                     Ok(_) => first.clone(),
                     Err(error) if error.kind == UfsKind::Invalid => first.clone(),
-                    Err(error) => return Err(Failure::UnderStore(error)),
+                    Err(error) => return Err(PersistError::UnderStore(error)),
                 },
-                Found::Ours(etag) | Found::Replaceable(etag) => Condition::Matches(etag),
-                Found::Foreign => return Ok(Done::Conflict),
+                ActualVersion::Ours(etag) | ActualVersion::Replaceable(etag) => Condition::Matches(etag),
+                ActualVersion::Foreign => return Ok(Done::Conflict),
             };
         }
         Err(keeps_changing())
     }
 
-    fn request_failed(&self, path: &ObjectPath, error: forebay_ufs::Error) -> Failure {
+    fn request_failed(&self, path: &ObjectPath, error: forebay_ufs::Error) -> PersistError {
         if error.kind == UfsKind::Ambiguous {
             self.home.settle.mark(path);
         }
-        Failure::UnderStore(error)
+        PersistError::UnderStore(error)
     }
 
     /// The record of a key and, if it is dirty, the object of exactly this generation, because the key may be
@@ -613,11 +625,16 @@ impl Worker {
     }
 
     /// After a failed condition: finds out what the under store has.
-    async fn look(&self, path: &ObjectPath, record: &ObjectRecord, mount: &Mount) -> Result<Found, Failure> {
+    async fn look(
+        &self,
+        path: &ObjectPath,
+        record: &ObjectRecord,
+        mount: &Mount,
+    ) -> Result<ActualVersion, PersistError> {
         let remote = match mount.background.head(&path.key).await {
             Ok(remote) => remote,
-            Err(error) if error.kind == UfsKind::NotFound => return Ok(Found::Nothing),
-            Err(error) => return Err(Failure::UnderStore(error)),
+            Err(error) if error.kind == UfsKind::NotFound => return Ok(ActualVersion::Nothing),
+            Err(error) => return Err(PersistError::UnderStore(error)),
         };
         Ok(found(record, remote))
     }
@@ -676,8 +693,8 @@ impl Worker {
 }
 
 /// The condition failed [`CONDITION_TRIES`] times.
-fn keeps_changing() -> Failure {
-    Failure::UnderStore(forebay_ufs::Error::new(UfsKind::Conflict, "the object keeps changing in the under store"))
+fn keeps_changing() -> PersistError {
+    PersistError::UnderStore(forebay_ufs::Error::new(UfsKind::Conflict, "the object keeps changing in the under store"))
 }
 
 /// Whether the under store may have an object under a key that it refuses to delete. If it refuses to read that name,
@@ -692,7 +709,7 @@ pub(crate) async fn can_have(under_store: &dyn UnderStore, path: &ObjectPath) ->
 
 /// What the under store has instead of the expected version.
 #[derive(Debug, PartialEq, Eq)]
-enum Found {
+enum ActualVersion {
     Nothing,
     /// The version that was sent: an earlier attempt has landed.
     Ours(ETag),
@@ -710,23 +727,23 @@ fn is_ours(record: &ObjectRecord, remote: &RemoteObject) -> bool {
     record.state == State::Dirty && has_generation && is_same_write
 }
 
-fn found(record: &ObjectRecord, remote: RemoteObject) -> Found {
+fn found(record: &ObjectRecord, remote: RemoteObject) -> ActualVersion {
     if is_ours(record, &remote) {
-        return Found::Ours(remote.remote_etag);
+        return ActualVersion::Ours(remote.remote_etag);
     }
     let RemoteObject { remote_etag, stamp, .. } = remote;
     match (stamp.map(|stamp| stamp.generation), &record.base) {
         // Unchanged: the condition held, whatever the under store said.
-        (_, Base::Present(base)) if *base == remote_etag => Found::Replaceable(remote_etag),
+        (_, Base::Present(base)) if *base == remote_etag => ActualVersion::Replaceable(remote_etag),
         (Some(generation), _) if generation == record.generation => {
             tracing::error!(%generation, "another Forebay stamps its objects with our generations: a copy of these data directories is in use");
-            Found::Foreign
+            ActualVersion::Foreign
         }
         (Some(generation), _) if (record.dirty_since..record.generation).contains(&generation) => {
-            Found::Replaceable(remote_etag)
+            ActualVersion::Replaceable(remote_etag)
         }
-        (_, Base::Unknown) => Found::Replaceable(remote_etag),
-        (_, Base::Absent | Base::Present(_)) => Found::Foreign,
+        (_, Base::Unknown) => ActualVersion::Replaceable(remote_etag),
+        (_, Base::Absent | Base::Present(_)) => ActualVersion::Foreign,
     }
 }
 
@@ -786,15 +803,15 @@ mod tests {
     #[test]
     fn only_what_is_ours_or_was_not_known_is_replaced() {
         let etag = ETag::new("there");
-        let replaceable = Found::Replaceable(etag.clone());
+        let replaceable = ActualVersion::Replaceable(etag.clone());
         let known = Base::Present(ETag::new("before"));
         let check = |base: &Base, stamped: Option<u64>| found(&record(base.clone()), remote("e", 1, stamped));
-        assert_eq!(check(&known, Some(9)), Found::Ours(etag.clone()));
+        assert_eq!(check(&known, Some(9)), ActualVersion::Ours(etag.clone()));
         assert_eq!(check(&known, Some(7)), replaceable);
-        assert_eq!(check(&known, Some(4)), Found::Foreign);
-        assert_eq!(check(&known, Some(10)), Found::Foreign);
-        assert_eq!(check(&known, None), Found::Foreign);
-        assert_eq!(check(&Base::Absent, None), Found::Foreign);
+        assert_eq!(check(&known, Some(4)), ActualVersion::Foreign);
+        assert_eq!(check(&known, Some(10)), ActualVersion::Foreign);
+        assert_eq!(check(&known, None), ActualVersion::Foreign);
+        assert_eq!(check(&Base::Absent, None), ActualVersion::Foreign);
         assert_eq!(check(&Base::Unknown, None), replaceable);
         assert_eq!(check(&Base::Unknown, Some(10)), replaceable);
         let unchanged = Base::Present(etag.clone());
@@ -806,13 +823,13 @@ mod tests {
     fn what_has_our_generation_and_is_another_write_is_foreign() {
         for base in [Base::Unknown, Base::Absent, Base::Present(ETag::new("before"))] {
             for other in [remote("other", 1, Some(9)), remote("e", 2, Some(9))] {
-                assert_eq!(found(&record(base.clone()), other), Found::Foreign, "{base:?}");
+                assert_eq!(found(&record(base.clone()), other), ActualVersion::Foreign, "{base:?}");
             }
             let mut later = remote("e", 1, Some(9));
             later.info.last_modified_ms = 1;
-            assert_eq!(found(&record(base.clone()), later), Found::Foreign, "{base:?}: with other metadata");
+            assert_eq!(found(&record(base.clone()), later), ActualVersion::Foreign, "{base:?}: with other metadata");
             let deleted = ObjectRecord { state: State::Tombstone, ..record(base) };
-            assert_eq!(found(&deleted, remote("e", 1, Some(9))), Found::Foreign, "a delete stamps nothing");
+            assert_eq!(found(&deleted, remote("e", 1, Some(9))), ActualVersion::Foreign, "a delete stamps nothing");
         }
     }
 }

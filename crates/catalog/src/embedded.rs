@@ -11,7 +11,7 @@ use forebay_store::{Commit, Store};
 use tracing::Instrument;
 
 use crate::catalog::{Catalog, Check, Transaction, Versioned, Watch};
-use crate::key_locks::KeyLocks;
+use crate::commit_locks::CommitLocks;
 use crate::watchers::Watchers;
 use crate::{Error, ErrorKind, Generations, Result};
 use generations::StoreGenerations;
@@ -23,7 +23,7 @@ pub struct EmbeddedCatalog {
 struct Inner {
     store: Store,
     /// Commits on one key go one after the other: a check must still hold when the commit is applied.
-    locks: Arc<KeyLocks>,
+    locks: Arc<CommitLocks>,
     watchers: Watchers,
 }
 

@@ -9,7 +9,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use forebay_catalog::records::Scope;
 use forebay_catalog::{
-    Catalog, Check, Engine, Error, ErrorKind, Generations, KeyLocks, Result, Slot, SlotCount, SlotSet, Transaction,
+    Catalog, Check, CommitLocks, Engine, Error, ErrorKind, Generations, Result, Slot, SlotCount, SlotSet, Transaction,
     Versioned, Watch, Watchers, keys_of, records, verify,
 };
 use forebay_env::Env;
@@ -92,7 +92,7 @@ struct Inner {
     commits: AsyncRwLock<()>,
     /// Commits on one key go one after the other: a check must still hold when the commit is done, here and on the
     /// engine.
-    locks: Arc<KeyLocks>,
+    locks: Arc<CommitLocks>,
     watchers: Watchers,
     /// The state of the shared records that the store shows. Held from the checks of a transaction with such records to
     /// its end, and while the changes of other workers are taken over: so these go one after the other.

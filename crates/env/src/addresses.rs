@@ -16,7 +16,7 @@ pub struct Addresses {
 }
 
 /// A connection of an address, counted until this is dropped.
-pub struct AddressPlace {
+pub struct AddressPermit {
     address: IpAddr,
     addresses: Addresses,
 }
@@ -27,7 +27,7 @@ impl Addresses {
     }
 
     /// `None` when the address has as many connections as it may.
-    pub fn enter(&self, peer: IpAddr) -> Option<AddressPlace> {
+    pub fn enter(&self, peer: IpAddr) -> Option<AddressPermit> {
         let address = subscriber(peer);
         let mut open = self.open.lock();
         let count = open.entry(address).or_default();
@@ -35,11 +35,11 @@ impl Addresses {
             return None;
         }
         *count += 1;
-        Some(AddressPlace { address, addresses: self.clone() })
+        Some(AddressPermit { address, addresses: self.clone() })
     }
 }
 
-impl Drop for AddressPlace {
+impl Drop for AddressPermit {
     fn drop(&mut self) {
         let mut open = self.addresses.open.lock();
         let count = open.get_mut(&self.address).expect("an address with a connection is in the table");

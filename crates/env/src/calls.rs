@@ -2,14 +2,14 @@
 
 use tokio::task::JoinError;
 
-use crate::{Background, RequesterPlaces};
+use crate::{Background, RequesterPermits};
 
 /// Limits the blocking calls to one device. A device that no longer answers keeps the threads that wait for it, and no
-/// threads of other devices. The requesters of the calls (see [`crate::Requester`]) share the places fairly. Clones
+/// threads of other devices. The requesters of the calls (see [`crate::Requester`]) share the permits fairly. Clones
 /// share them, too.
 #[derive(Clone)]
 pub struct Calls {
-    places: RequesterPlaces,
+    permits: RequesterPermits,
     /// Where the calls of a requester run that has more than this many in flight.
     background: Option<(Background, usize)>,
 }
@@ -17,7 +17,7 @@ pub struct Calls {
 impl Calls {
     /// At most `max` calls run at once.
     pub fn new(max: usize) -> Self {
-        Self { places: RequesterPlaces::new(max), background: None }
+        Self { permits: RequesterPermits::new(max), background: None }
     }
 
     /// As [`Calls::new`], for calls that may use much of a processor. When a requester has more than `first` in flight,
@@ -26,16 +26,16 @@ impl Calls {
         Self { background: Some((background.clone(), first)), ..Self::new(max) }
     }
 
-    /// Runs `work` on a thread for blocking calls, once a place is free.
+    /// Runs `work` on a thread for blocking calls, once a permit is free.
     ///
     /// # Errors
     /// When `work` panicked, or the runtime ends.
     pub async fn run<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> Result<T, JoinError> {
-        let place = self.places.take().await;
-        let background = self.background.as_ref().filter(|(_, first)| place.count() > *first);
+        let permit = self.permits.take().await;
+        let background = self.background.as_ref().filter(|(_, first)| permit.count() > *first);
         let work = move || {
             // Held until the call returns, even if nobody waits for it any more.
-            let _place = place;
+            let _place = permit;
             work()
         };
         match background {
@@ -69,17 +69,17 @@ mod tests {
         };
         for _ in 0..3 {
             let asked = ask();
-            begun.recv().await.expect("a place is free");
+            begun.recv().await.expect("a permit is free");
             // Nobody waits for it any more.
             asked.abort();
         }
         let last = ask();
         for _ in 0..100 {
             assert_eq!(sound.run(|| 1).await.expect("it does not panic"), 1);
-            assert!(begun.try_recv().is_err(), "all places are taken");
+            assert!(begun.try_recv().is_err(), "all permits are taken");
         }
         drop(end);
-        last.join().await.expect("the places come back");
+        last.join().await.expect("the permits come back");
     }
 
     /// Like a tenant that lists a large directory over a hundred connections.
@@ -104,12 +104,12 @@ mod tests {
             })
             .collect();
         for _ in 0..6 {
-            begun.recv().await.expect("it has places");
+            begun.recv().await.expect("it has permits");
         }
         for modest in [Requester::named("modest"), Requester::named("another"), Requester::NOBODY] {
             assert_eq!(modest.gets(calls.run(|| 1)).await.expect("it does not panic"), 1);
         }
-        assert!(begun.try_recv().is_err(), "it has three quarters of the places, and no more");
+        assert!(begun.try_recv().is_err(), "it has three quarters of the permits, and no more");
         drop(end);
         for call in greedy {
             call.join().await.expect("all get their turn");
@@ -139,7 +139,7 @@ mod tests {
                 first.run(hold).await
             }));
             let thread = |found: Option<String>| found.expect("threads of runtimes have names");
-            assert_eq!(thread(begun.recv().await.expect("a place is free")), "own");
+            assert_eq!(thread(begun.recv().await.expect("a permit is free")), "own");
             assert_eq!(thread(busy.gets(calls.run(name)).await.expect("it does not panic")), "background");
             assert_eq!(thread(modest.gets(calls.run(name)).await.expect("it does not panic")), "own");
             drop(end);

@@ -9,8 +9,8 @@ mod addresses;
 mod calls;
 pub mod clock;
 pub mod disk;
+mod fair_permits;
 mod lingering;
-mod places;
 mod plain;
 #[cfg_attr(feature = "schedules", expect(dead_code, reason = "runs of shuttle start tasks in their own way"))]
 mod process;
@@ -23,16 +23,16 @@ mod timed_io;
 
 use std::sync::Arc;
 
-pub use addresses::{AddressPlace, Addresses};
+pub use addresses::{AddressPermit, Addresses};
 pub use calls::Calls;
 pub use clock::Clock;
 pub use disk::{Disk, DiskFile, DiskSpace};
+pub use fair_permits::{FairPermit, FairPermits, Shares};
 pub use lingering::{Linger, Lingering};
-pub use places::{Place, Places, Shares};
 pub use plain::{is_plain_http, refuse_plain_http};
 pub use process::Process;
 pub use random::{HashState, Random};
-pub use requester::{Requester, RequesterPlace, RequesterPlaces};
+pub use requester::{Requester, RequesterPermit, RequesterPermits};
 pub use tasks::{Background, Task, spawn};
 pub use timed_io::TimedIo;
 

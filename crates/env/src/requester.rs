@@ -1,4 +1,4 @@
-//! On whose behalf a task works, and how requesters share places.
+//! On whose behalf a task works, and how requesters share permits.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -7,9 +7,9 @@ use std::sync::Arc;
 
 use futures::{Stream, StreamExt};
 
-use crate::places::{Place, Places, Shares};
+use crate::fair_permits::{FairPermit, FairPermits, Shares};
 
-/// A requester that has places may have up to this many times what is free. Alone, it gets three quarters of all, so
+/// A requester that has permits may have up to this many times what is free. Alone, it gets three quarters of all, so
 /// that some stay free for others. See Choudhury and Hahne, "Dynamic queue length thresholds for shared-memory packet
 /// switches", IEEE/ACM Transactions on Networking 6(2), 1998.
 const SHARE: usize = 3;
@@ -58,12 +58,12 @@ impl Requester {
     }
 }
 
-/// Places that requesters share. Clones share them, too.
+/// Permits that requesters share. Clones share them, too.
 #[derive(Clone)]
-pub struct RequesterPlaces(Arc<Places<Requesters>>);
+pub struct RequesterPermits(Arc<FairPermits<Requesters>>);
 
-/// A place of one requester, until it is dropped.
-pub struct RequesterPlace(Place<Requesters>);
+/// A permit of one requester, until it is dropped.
+pub struct RequesterPermit(FairPermit<Requesters>);
 
 struct Requesters {
     free: usize,
@@ -98,21 +98,21 @@ impl Shares for Requesters {
     }
 }
 
-impl RequesterPlace {
-    /// How many places the requester has by now, this one included.
+impl RequesterPermit {
+    /// How many permits the requester has by now, this one included.
     pub fn count(&self) -> usize {
         self.0.has()
     }
 }
 
-impl RequesterPlaces {
-    /// `max` places in all.
+impl RequesterPermits {
+    /// `max` permits in all.
     pub fn new(max: usize) -> Self {
-        Self(Places::new(Requesters { free: max, has: BTreeMap::new() }))
+        Self(FairPermits::new(Requesters { free: max, has: BTreeMap::new() }))
     }
 
-    /// Waits for a place for the requester that this task works for.
-    pub async fn take(&self) -> RequesterPlace {
-        RequesterPlace(self.0.take(&Requester::present(), 1).await)
+    /// Waits for a permit for the requester that this task works for.
+    pub async fn take(&self) -> RequesterPermit {
+        RequesterPermit(self.0.take(&Requester::present(), 1).await)
     }
 }

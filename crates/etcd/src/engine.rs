@@ -8,7 +8,7 @@ use forebay_catalog::{Check, Engine, Error, ErrorKind, Result, Versioned};
 use forebay_env::{Clock, Env};
 use forebay_store::ValueWrite;
 
-use crate::failure::{Failure, What};
+use crate::failure::{CallError, What};
 use crate::history::History;
 use crate::members::Members;
 use crate::messages::{Answer, KeyValue, Range, number};
@@ -40,7 +40,7 @@ impl EtcdEngine {
         Ok(Self { clock: Arc::clone(&env.clock), members, history: History::default(), prefix })
     }
 
-    async fn find(&self, key: &[u8]) -> Result<Option<Versioned>, Failure> {
+    async fn find(&self, key: &[u8]) -> Result<Option<Versioned>, CallError> {
         let range = Range { key: prefixed(&self.prefix, key), ..Range::default() };
         Ok(self.members.ask(&range).await?.kvs.into_iter().next().map(versioned))
     }
@@ -79,7 +79,7 @@ impl EtcdEngine {
 
     /// Whether a transaction that etcd has answered has surely written nothing: reads a key that it would have written.
     /// `before` is a revision from before it was sent.
-    async fn is_undone(&self, checks: &[Check], writes: &[ValueWrite], before: u64) -> Result<bool, Failure> {
+    async fn is_undone(&self, checks: &[Check], writes: &[ValueWrite], before: u64) -> Result<bool, CallError> {
         let version = |write: &ValueWrite| checks.iter().find(|check| check.key == write.key)?.version;
         let puts = || writes.iter().filter(|write| write.value.is_some());
         let Some(put) = puts().find(|put| version(put).is_some()).or_else(|| puts().next()) else { return Ok(false) };

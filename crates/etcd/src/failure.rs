@@ -7,7 +7,7 @@ use tonic::{Code, ConnectError};
 
 /// A call that brought no result.
 #[derive(Debug)]
-pub(crate) struct Failure {
+pub(crate) struct CallError {
     pub(crate) what: What,
     pub(crate) text: String,
 }
@@ -35,7 +35,7 @@ pub(crate) enum What {
     LongAnswer,
 }
 
-impl Failure {
+impl CallError {
     pub(crate) fn new(what: What, text: impl Into<String>) -> Self {
         Self { what, text: text.into() }
     }
@@ -127,7 +127,7 @@ mod tests {
     use super::*;
 
     fn check(status: &Status, of_read: ErrorKind, of_commit: ErrorKind) {
-        let failure = || Failure::of(status);
+        let failure = || CallError::of(status);
         assert_eq!(failure().of_read("").kind, of_read, "{status}");
         assert_eq!(failure().of_commit("").kind, of_commit, "{status}");
     }
@@ -157,6 +157,6 @@ mod tests {
         let refused = ConnectError(Box::new(std::io::Error::from(std::io::ErrorKind::ConnectionRefused)));
         let status = Status::from_error(Box::new(refused));
         check(&status, ErrorKind::Unavailable, ErrorKind::Unavailable);
-        assert!(Failure::of(&status).text.contains("refused"), "{status}");
+        assert!(CallError::of(&status).text.contains("refused"), "{status}");
     }
 }

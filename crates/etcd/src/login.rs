@@ -5,7 +5,7 @@ use tokio::sync::Mutex;
 use tonic::metadata::MetadataValue;
 
 use crate::EtcdUser;
-use crate::failure::{Failure, What};
+use crate::failure::{CallError, What};
 use crate::member::{Member, Token};
 use crate::messages::Authenticate;
 
@@ -32,12 +32,12 @@ impl Login {
         clock: &dyn Clock,
         member: &Member,
         refused: Option<&Held>,
-    ) -> Result<Held, Failure> {
+    ) -> Result<Held, CallError> {
         // Whoever holds it may wait for a member that hangs.
         let mut held = tokio::select! {
             biased;
             held = self.held.lock() => held,
-            () = clock.sleep(member.timeout()) => return Err(Failure::new(What::NotDone, "no token in time")),
+            () = clock.sleep(member.timeout()) => return Err(CallError::new(What::NotDone, "no token in time")),
         };
         if let Some(held) = &*held
             && Some(held) != refused
@@ -49,10 +49,10 @@ impl Login {
         let fresh = match member.call(clock, Authenticate { name, password }, None).await {
             Ok(answer) => {
                 let token = MetadataValue::try_from(answer.token);
-                Some(token.map_err(|_| Failure::new(What::NotDone, "the token of etcd is no text"))?)
+                Some(token.map_err(|_| CallError::new(What::NotDone, "the token of etcd is no text"))?)
             }
             Err(failure) if failure.text.contains("authentication is not enabled") => None,
-            Err(Failure { what: What::NoAnswer, text }) => return Err(Failure::new(What::NotDone, text)),
+            Err(CallError { what: What::NoAnswer, text }) => return Err(CallError::new(What::NotDone, text)),
             Err(failure) => return Err(failure),
         };
         *held = Some(fresh.clone());

@@ -11,7 +11,7 @@ use tonic::metadata::{Ascii, MetadataValue};
 use tonic::transport::{Channel, Endpoint};
 use tonic_prost::ProstCodec;
 
-use crate::failure::{Failure, What};
+use crate::failure::{CallError, What};
 use crate::messages::Call;
 
 /// Bytes of an answer. Scans that are longer come in parts.
@@ -52,7 +52,7 @@ impl Member {
     }
 
     /// The next call makes a new connection: whatever is sent over this one may get lost.
-    pub(crate) fn failed(&self, failure: &Failure) {
+    pub(crate) fn failed(&self, failure: &CallError) {
         *self.answered.lock() = None;
         *self.channel.lock() = None;
         if !self.has_failed.swap(true, Ordering::Relaxed) {
@@ -73,7 +73,7 @@ impl Member {
         clock: &dyn Clock,
         call: C,
         token: Option<Token>,
-    ) -> Result<C::Answer, Failure> {
+    ) -> Result<C::Answer, CallError> {
         let channel = self.channel.lock().get_or_insert_with(|| self.endpoint.connect_lazy()).clone();
         let mut request = tonic::Request::new(call);
         // The member is told, too: it should not begin with what nobody waits for.
@@ -83,9 +83,9 @@ impl Member {
         }
         let exchange = async {
             let mut client = Grpc::new(channel).max_decoding_message_size(ANSWER_BYTES_MAX);
-            client.ready().await.map_err(|error| Failure::new(What::NotDone, error.to_string()))?;
+            client.ready().await.map_err(|error| CallError::new(What::NotDone, error.to_string()))?;
             let method = PathAndQuery::from_static(C::METHOD);
-            client.unary(request, method, ProstCodec::default()).await.map_err(|status| Failure::of(&status))
+            client.unary(request, method, ProstCodec::default()).await.map_err(|status| CallError::of(&status))
         };
         tokio::select! {
             biased;
@@ -94,7 +94,7 @@ impl Member {
                 Ok(answer.into_inner())
             }
             () = clock.sleep(self.timeout) => {
-                Err(Failure::new(What::NoAnswer, format!("no answer within {:?}", self.timeout)))
+                Err(CallError::new(What::NoAnswer, format!("no answer within {:?}", self.timeout)))
             }
         }
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use forebay_env::{Clock, Env};
 
-use crate::failure::{Failure, What};
+use crate::failure::{CallError, What};
 use crate::login::Login;
 use crate::member::Member;
 use crate::messages::{Answer, Call, Range};
@@ -22,7 +22,7 @@ pub(crate) struct Members {
     /// That calls go to.
     present: AtomicUsize,
     /// Of a call.
-    patience: Duration,
+    call_timeout: Duration,
     login: Option<Login>,
     /// That the first answer named. Endpoints of two clusters would be two engines.
     cluster: OnceLock<u64>,
@@ -43,7 +43,7 @@ impl Members {
             clock: Arc::clone(&env.clock),
             members,
             present: AtomicUsize::new(first),
-            patience: SILENT_MAX * settings.request_timeout,
+            call_timeout: SILENT_MAX * settings.request_timeout,
             login: settings.user.clone().map(Login::new),
             cluster: OnceLock::new(),
             revision: AtomicU64::new(0),
@@ -61,7 +61,7 @@ impl Members {
     }
 
     /// A request that may be done any number of times: other members are asked when one does not answer.
-    pub(crate) async fn ask<C: Call>(&self, request: &C) -> Result<C::Answer, Failure> {
+    pub(crate) async fn ask<C: Call>(&self, request: &C) -> Result<C::Answer, CallError> {
         let (mut failure, until) = (None, self.until());
         for _ in self.tries(until) {
             let index = self.present.load(Ordering::Relaxed);
@@ -78,7 +78,7 @@ impl Members {
 
     /// A request that must not be done twice: it is sent again only after a member has surely not done it. It goes to
     /// members that are well, so that one which hangs is met by a probe first.
-    pub(crate) async fn send_once<C: Call>(&self, request: &C) -> Result<C::Answer, Failure> {
+    pub(crate) async fn send_once<C: Call>(&self, request: &C) -> Result<C::Answer, CallError> {
         let (mut failure, until) = (None, self.until());
         for _ in self.tries(until) {
             let index = self.well(until).await?;
@@ -100,12 +100,12 @@ impl Members {
     }
 
     /// The revision of etcd now. Members without a leader can't tell.
-    pub(crate) async fn probe(&self) -> Result<u64, Failure> {
+    pub(crate) async fn probe(&self) -> Result<u64, CallError> {
         self.ask(&self.probe_request()).await.map(|found| found.revision())
     }
 
     /// A member that answers, and that has a leader.
-    async fn well(&self, until: Duration) -> Result<usize, Failure> {
+    async fn well(&self, until: Duration) -> Result<usize, CallError> {
         let mut failure = None;
         for _ in self.tries(until) {
             let index = self.present.load(Ordering::Relaxed);
@@ -114,8 +114,8 @@ impl Members {
             }
             match self.call(&self.members[index], &self.probe_request()).await {
                 Ok(_) => return Ok(index),
-                Err(Failure { what: What::NotDone | What::NoAnswer, text }) => {
-                    let other = Failure::new(What::NotDone, text);
+                Err(CallError { what: What::NotDone | What::NoAnswer, text }) => {
+                    let other = CallError::new(What::NotDone, text);
                     self.failed(index, &other);
                     failure = Some(other);
                 }
@@ -135,11 +135,11 @@ impl Members {
     }
 
     fn until(&self) -> Duration {
-        self.clock.monotonic() + self.patience
+        self.clock.monotonic() + self.call_timeout
     }
 
     /// Asks this member, with a new token where etcd refuses the one that is there.
-    pub(crate) async fn call<C: Call>(&self, member: &Member, request: &C) -> Result<C::Answer, Failure> {
+    pub(crate) async fn call<C: Call>(&self, member: &Member, request: &C) -> Result<C::Answer, CallError> {
         let clock = &*self.clock;
         let answer = match &self.login {
             None => member.call(clock, request.clone(), None).await,
@@ -161,26 +161,26 @@ impl Members {
     }
 
     /// A probe finds out before a transaction is sent: see [`Members::send_once`].
-    fn check_cluster(&self, answer: &impl Answer) -> Result<(), Failure> {
+    fn check_cluster(&self, answer: &impl Answer) -> Result<(), CallError> {
         let Some(found) = answer.header().map(|header| header.cluster_id) else { return Ok(()) };
         let known = *self.cluster.get_or_init(|| found);
         match found == known {
             true => Ok(()),
             false => {
                 let problem = format!("it is of another etcd cluster: {found:x}, and the others are of {known:x}");
-                Err(Failure::new(What::NoAnswer, problem))
+                Err(CallError::new(What::NoAnswer, problem))
             }
         }
     }
 
     /// The next one is asked from now on, unless somebody else has seen that, too.
-    fn failed(&self, index: usize, failure: &Failure) {
+    fn failed(&self, index: usize, failure: &CallError) {
         self.members[index].failed(failure);
         let next = (index + 1) % self.members.len();
         let _ = self.present.compare_exchange(index, next, Ordering::Relaxed, Ordering::Relaxed);
     }
 }
 
-fn none_asked() -> Failure {
-    Failure::new(What::NotDone, "no member of etcd was asked")
+fn none_asked() -> CallError {
+    CallError::new(What::NotDone, "no member of etcd was asked")
 }

@@ -41,7 +41,7 @@ macro_rules! calls {
 }
 
 calls! {
-    Range -> Found by "/etcdserverpb.KV/Range";
+    Range -> RangeResponse by "/etcdserverpb.KV/Range";
     Txn -> TxnAnswer by "/etcdserverpb.KV/Txn";
     Compaction -> CompactionAnswer by "/etcdserverpb.KV/Compact";
     Status -> StatusAnswer by "/etcdserverpb.Maintenance/Status";
@@ -77,7 +77,7 @@ pub(crate) struct Range {
 
 /// `RangeResponse`. Without a `sort_order`, in the order of keys.
 #[derive(Clone, PartialEq, Message)]
-pub(crate) struct Found {
+pub(crate) struct RangeResponse {
     #[prost(message, optional, tag = "1")]
     pub(crate) header: Option<Header>,
     #[prost(message, repeated, tag = "2")]

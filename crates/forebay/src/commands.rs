@@ -6,9 +6,9 @@ mod cluster;
 mod edit;
 pub(crate) mod generate;
 mod jobs;
+mod mounts;
 mod objects;
 mod output;
-mod places;
 mod policy;
 mod progress;
 mod run;
@@ -32,7 +32,7 @@ pub(crate) use status::severity;
 pub(crate) use table::{Table, fitted};
 pub(crate) use target::Target;
 pub(crate) use units::{age, count, escaped, moment, rate, seconds, share, size};
-pub(crate) use waiting::{Patience, Pause};
+pub(crate) use waiting::{Interruptible, Pause};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum ClientCommand {
@@ -108,8 +108,8 @@ pub(crate) enum ClientCommand {
 pub(crate) fn dispatch(command: ClientCommand) -> Result<(), Failure> {
     match command {
         ClientCommand::Status { target } => status::status(&target),
-        ClientCommand::Health { target } => places::health(&target),
-        ClientCommand::Mounts { target } => places::mounts(&target),
+        ClientCommand::Health { target } => mounts::health(&target),
+        ClientCommand::Mounts { target } => mounts::mounts(&target),
         ClientCommand::Stat { path, target } => objects::stat(&path, &target),
         ClientCommand::Ls(options) => objects::list(&options),
         ClientCommand::CheckCached(options) => cached::check_cached(&options),

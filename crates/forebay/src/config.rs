@@ -26,7 +26,7 @@ pub(crate) use kind::Capacity;
 pub(crate) use policy::{POLICY_KEYS, why_unmatched};
 pub(crate) use problem::{Origin, Problem};
 pub(crate) use reference::reference;
-pub(crate) use sections::{Cluster, Config, Include, Keys, LogFormat, Place, Store, Trace};
+pub(crate) use sections::{Cluster, Config, Include, Keys, LogFormat, Store, Trace, UnderStoreConfig};
 use sources::{Sourced, Sources};
 use table::Setting;
 
@@ -103,9 +103,9 @@ impl Config {
     /// # Errors
     /// The first file that can't be read or holds no key.
     pub(crate) fn read_key_files(&mut self) -> Result<(), Problem> {
-        for (bucket, place) in &mut self.mounts {
-            let read = place.keys.read_files();
-            read.map_err(|wrong| place.origin.problem(&format!("mounts.{bucket}"), &wrong))?;
+        for (bucket, mount) in &mut self.mounts {
+            let read = mount.keys.read_files();
+            read.map_err(|wrong| mount.origin.problem(&format!("mounts.{bucket}"), &wrong))?;
         }
         Ok(())
     }
@@ -120,8 +120,8 @@ impl Config {
         let settings =
             self.origins.iter().filter(|(name, _)| is_secret(name)).filter_map(|(_, origin)| of_origin(origin));
         let mounts =
-            self.mounts.values().filter(|place| place.keys.are_secret()).filter_map(|place| of_origin(&place.origin));
-        let named = self.mounts.values().flat_map(|place| place.keys.secret_files().cloned());
+            self.mounts.values().filter(|mount| mount.keys.are_secret()).filter_map(|mount| of_origin(&mount.origin));
+        let named = self.mounts.values().flat_map(|mount| mount.keys.secret_files().cloned());
         let cluster = [&self.cluster.key_file, &self.cluster.etcd_key_file];
         let server = [&self.server.users_file, &self.server.tls_key].into_iter().chain(cluster).flatten().cloned();
         settings.chain(mounts).chain(named).chain(server).collect()
@@ -151,7 +151,7 @@ impl Sources {
         table.try_into().map_err(|error| Problem(format!("section [{section}]: {}", error.message())))
     }
 
-    fn root(&self) -> Result<Option<Place>, Problem> {
+    fn root(&self) -> Result<Option<UnderStoreConfig>, Problem> {
         let text = |key| self.get("under_store", key).value.as_str().unwrap_or_default().to_owned();
         let Sourced { origin, .. } = self.get("under_store", "url");
         let keys = Keys::given(text("access_key"), text("secret_key"), text("session_token"));
@@ -174,10 +174,10 @@ impl Sources {
             }
             url => parse_url(origin, "under_store.url", url)?,
         };
-        Ok(Some(Place { url, keys, origin: origin.clone() }))
+        Ok(Some(UnderStoreConfig { url, keys, origin: origin.clone() }))
     }
 
-    fn mounts(&self) -> Result<BTreeMap<BucketName, Place>, Problem> {
+    fn mounts(&self) -> Result<BTreeMap<BucketName, UnderStoreConfig>, Problem> {
         self.mounts.iter().map(|(bucket, sourced)| mount(bucket, sourced)).collect()
     }
 
@@ -199,7 +199,7 @@ impl Sources {
     }
 }
 
-fn mount(bucket: &str, Sourced { value, origin }: &Sourced) -> Result<(BucketName, Place), Problem> {
+fn mount(bucket: &str, Sourced { value, origin }: &Sourced) -> Result<(BucketName, UnderStoreConfig), Problem> {
     let setting = format!("mounts.{bucket}");
     let wrong = |wrong: &str| origin.problem(&setting, wrong);
     let name = BucketName::new(bucket).map_err(|invalid| wrong(&invalid.to_string()))?;
@@ -242,7 +242,7 @@ fn mount(bucket: &str, Sourced { value, origin }: &Sourced) -> Result<(BucketNam
     if matches!(url, UnderStoreUrl::S3 { bucket: None, .. }) {
         return Err(wrong("the URL names no bucket: write s3://bucket?endpoint=…"));
     }
-    Ok((name, Place { url, keys, origin: origin.clone() }))
+    Ok((name, UnderStoreConfig { url, keys, origin: origin.clone() }))
 }
 
 fn parse_url(origin: &Origin, setting: &str, text: &str) -> Result<UnderStoreUrl, Problem> {

@@ -117,9 +117,9 @@ async fn measure(config: &Config, env: &Env, stop: &CancellationToken, mut repor
     for directory in &config.store.data_dirs {
         disk::measure(directory, env, stop, &mut report).await;
     }
-    for (name, place) in under_store::places(config) {
+    for (name, setting) in under_store::configured(config) {
         if !stop.is_cancelled() {
-            under_store::examine(config, &name, place, env, stop, &mut report).await;
+            under_store::examine(config, &name, setting, env, stop, &mut report).await;
         }
     }
     report

@@ -12,7 +12,6 @@ mod failure;
 mod limits;
 mod logs;
 mod metrics;
-mod places;
 mod preflight;
 mod serve;
 mod signals;
@@ -20,6 +19,7 @@ mod store_settings;
 mod tls;
 mod top;
 mod under_store_gone;
+mod under_stores;
 mod watch;
 
 use std::collections::BTreeMap;

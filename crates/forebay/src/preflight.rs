@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use forebay_auth::{FileCounts, RootUser, Secret, Users};
 
-use crate::config::{Config, Place, Problem};
+use crate::config::{Config, Problem, UnderStoreConfig};
 use crate::{logs, tls, under_store_gone};
 
 /// # Errors
@@ -20,12 +20,12 @@ pub(crate) fn check(config: &Config) -> Result<(), Problem> {
         check_own(directory).map_err(|wrong| config.problem("store", "data_dirs", &wrong))?;
     }
     check_apart(&config.store.data_dirs).map_err(|wrong| config.problem("store", "data_dirs", &wrong))?;
-    if let Some(directory) = config.root.as_ref().and_then(Place::directory) {
+    if let Some(directory) = config.root.as_ref().and_then(UnderStoreConfig::directory) {
         check_own(directory).map_err(|wrong| config.problem("under_store", "url", &wrong))?;
     }
-    for (bucket, place) in &config.mounts {
-        let Some(directory) = place.directory() else { continue };
-        check_present(directory).map_err(|wrong| place.origin.problem(&format!("mounts.{bucket}"), &wrong))?;
+    for (bucket, mount) in &config.mounts {
+        let Some(directory) = mount.directory() else { continue };
+        check_present(directory).map_err(|wrong| mount.origin.problem(&format!("mounts.{bucket}"), &wrong))?;
     }
     Ok(())
 }
@@ -33,7 +33,7 @@ pub(crate) fn check(config: &Config) -> Result<(), Problem> {
 /// # Errors
 /// A directory under store that only a first start could make.
 pub(crate) fn check_under_store(config: &Config) -> Result<(), Problem> {
-    let Some(directory) = config.root.as_ref().and_then(Place::directory) else { return Ok(()) };
+    let Some(directory) = config.root.as_ref().and_then(UnderStoreConfig::directory) else { return Ok(()) };
     let present = under_store_gone::check_present(config, directory);
     present.map_err(|wrong| config.problem("under_store", "url", &wrong))
 }

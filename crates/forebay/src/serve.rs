@@ -29,12 +29,12 @@ use crate::cluster::{Joined, Working};
 use crate::config::{Config, UNDER_STORE_DEFAULT};
 use crate::failure::Failure;
 use crate::metrics::{ProcessMetrics, StoreMetrics, StoreObserver, UnderStoreMetrics, UnderStoreObserver};
-use crate::places::Places;
 use crate::signals::Signals;
 use crate::tls::Tls;
+use crate::under_stores::OpenUnderStores;
 use crate::watch::{Watch, WatchMetrics};
 use crate::{
-    cluster, credentials, doctor, limits, logs, places, signals, store_settings, tls, under_store_gone, watch,
+    cluster, credentials, doctor, limits, logs, signals, store_settings, tls, under_store_gone, under_stores, watch,
 };
 
 /// Connections that the kernel keeps while all permits are taken.
@@ -95,7 +95,7 @@ fn start_again() -> Failure {
 /// No more: each thread keeps some megabytes of what it has allocated and others have freed, and all of them stay as
 /// long as there is enough to do.
 fn blocking_threads(config: &Config) -> usize {
-    let urls = config.mounts.values().chain(&config.root).map(|place| &place.url);
+    let urls = config.mounts.values().chain(&config.root).map(|under_store| &under_store.url);
     let directories = urls.filter(|url| matches!(url, UnderStoreUrl::Directory(_))).count();
     config.store.data_dirs.len() * DISK_CALLS_MAX + directories * DIRECTORY_CALLS_MAX + OTHER_CALLS_MAX
 }
@@ -171,7 +171,7 @@ async fn work(
         started = Worker::start(config, env, request_logs, log_metrics, addresses) => started?,
         () = signals.next() => return Ok(Ended::Stopped),
     };
-    let Worker { cache, users, service, registry, users_watch, places, watch, joined } = worker;
+    let Worker { cache, users, service, registry, users_watch, under_stores, watch, joined } = worker;
     let state = joined.as_ref().map(|joined| joined.state(&cache));
     let cluster = match joined.zip(peer_listener) {
         // A stop needs no care here either: the slots are left as they are.
@@ -183,7 +183,7 @@ async fn work(
     };
     let notices = watch.notices.clone();
     let watch = watch.start(&config.store.data_dirs, certificates.as_ref().map(Tls::certificate));
-    let probes = places.watch(env);
+    let probes = under_stores.watch(env);
     let certificates_watch = certificates.map(|tls| tls.watch(env, &notices));
     admin.ready(Running {
         cache: cache.clone(),
@@ -191,7 +191,7 @@ async fn work(
         registry,
         notices: notices.clone(),
         configuration: config.effective.clone(),
-        under_stores: Arc::new(places),
+        under_stores: Arc::new(under_stores),
         cluster: state,
     });
     let listener = listen(socket, "server.listen")?;
@@ -327,7 +327,7 @@ struct Worker {
     service: S3Service,
     registry: Registry,
     users_watch: Task<()>,
-    places: Places,
+    under_stores: OpenUnderStores,
     watch: Watch,
     joined: Option<Joined>,
 }
@@ -371,8 +371,8 @@ impl Worker {
         let mut registry = Registry::default();
         log_metrics.register(&mut registry);
         let observer = Arc::new(UnderStoreObserver::register(&mut registry));
-        let (mounts, places) = places::open(config, env, observer).await?;
-        UnderStoreMetrics::register(&mut registry, &places);
+        let (mounts, under_stores) = under_stores::open(config, env, observer).await?;
+        UnderStoreMetrics::register(&mut registry, &under_stores);
         let (store, syncs) = open_store(env, disks, store_settings, &mut registry).await?;
         let joined = match addresses {
             Some(addresses) => Some(cluster::join(config, env, &store, addresses, &users, &mut registry).await?),
@@ -416,11 +416,11 @@ impl Worker {
             syncs,
             users: users.clone(),
             agreement: joined.as_ref().map(Joined::agreement),
-            places: places.clone(),
+            under_stores: under_stores.clone(),
             notices,
             metrics: WatchMetrics::register(&mut registry),
         };
-        Ok(Self { cache, users, service, registry, users_watch, places, watch, joined })
+        Ok(Self { cache, users, service, registry, users_watch, under_stores, watch, joined })
     }
 }
 
@@ -503,7 +503,7 @@ pub(crate) async fn registry_in_memory() -> Result<Registry, Failure> {
     LogMetrics::default().register(&mut registry);
     UnderStoreObserver::register(&mut registry);
     let settings = forebay_store::Settings::new(vec![MEMORY_DISK_BYTES]);
-    UnderStoreMetrics::register(&mut registry, &Places::default());
+    UnderStoreMetrics::register(&mut registry, &OpenUnderStores::default());
     WatchMetrics::register(&mut registry);
     let disks: Vec<Arc<dyn Disk>> = vec![Arc::new(MemoryDisk::new(MEMORY_DISK_BYTES))];
     let (store, _) = open_store(&env, disks, settings, &mut registry).await?;

@@ -10,7 +10,7 @@ use forebay_store::Store;
 use forebay_types::BucketName;
 use forebay_ufs::directory::OWN_DIRECTORY;
 
-use crate::config::{Config, Place};
+use crate::config::{Config, UnderStoreConfig};
 use crate::failure::Failure;
 
 /// What every directory has that was part of a store before: `docs/on-disk-format.md`.
@@ -47,12 +47,12 @@ pub(crate) async fn check_buckets(
     catalog: &dyn Catalog,
     store: &Store,
 ) -> Result<(), Failure> {
-    for (bucket, place) in &config.mounts {
-        if let Some(directory) = place.directory() {
+    for (bucket, mount) in &config.mounts {
+        if let Some(directory) = mount.directory() {
             check_mount(bucket, directory, catalog, store).await?;
         }
     }
-    let directory = config.root.as_ref().and_then(Place::directory);
+    let directory = config.root.as_ref().and_then(UnderStoreConfig::directory);
     let (Some(directory), Some(root)) = (directory, &mounts.root) else { return Ok(()) };
     // One that can't be read is told by its probe.
     if !root.list().await.is_ok_and(|found| found.is_empty()) {

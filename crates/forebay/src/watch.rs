@@ -22,7 +22,7 @@ use prometheus_client::registry::Registry;
 use crate::certificate::{CertificateState, Present};
 use crate::cluster::Agreement;
 use crate::metrics::{DirectoryLabels, StoreObserver, SyncTotal};
-use crate::places::Places;
+use crate::under_stores::OpenUnderStores;
 pub(crate) use devices::device_of;
 use devices::{Device, ticks_ms};
 use health::{Condition, Facts, Lately};
@@ -65,7 +65,7 @@ pub(crate) struct Watch {
     pub(crate) cache: Cache,
     pub(crate) store: Store,
     pub(crate) syncs: Arc<StoreObserver>,
-    pub(crate) places: Places,
+    pub(crate) under_stores: OpenUnderStores,
     pub(crate) users: Users,
     /// With the other workers of a cluster.
     pub(crate) agreement: Option<Arc<Agreement>>,
@@ -176,8 +176,8 @@ impl Watch {
             corrupt_records: self.store.counters().corrupt_records,
             damaged: self.store.last_damaged(),
             pinned_bytes_max: self.pinned_bytes_max(),
-            under_stores: self.places.labelled().map(|(label, state)| (label.to_owned(), state)).collect(),
-            troubles: self.places.troubles().map(|(label, trouble)| (label.to_owned(), trouble)).collect(),
+            under_stores: self.under_stores.labelled().map(|(label, state)| (label.to_owned(), state)).collect(),
+            troubles: self.under_stores.troubles().map(|(label, trouble)| (label.to_owned(), trouble)).collect(),
             rejected_pinned_full: 0,
             rejected_disk_full: 0,
             users_file: self.users.refusal(),

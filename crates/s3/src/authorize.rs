@@ -15,7 +15,7 @@ use crate::context::{Caller, RequestContext, Verified, caller};
 use crate::query;
 use crate::s3_error::{denied, error_with_status, invalid_token, unknown_access_key, wrong_argument};
 use crate::s3s_fixes::documents::Expectations;
-use crate::shares::Place;
+use crate::shares::ConnectionPermit;
 use crate::trace;
 
 /// What an operation needs.
@@ -109,11 +109,11 @@ impl S3Access for Authorization {
         if let Some(context) = request.extensions_mut().get::<Arc<RequestContext>>() {
             let _ = context.operation.set(name);
         }
-        let place = request.s3_path();
-        let (bucket, key) = (place.get_bucket_name().map(str::to_owned), place.get_object_key().map(str::to_owned));
+        let permit = request.s3_path();
+        let (bucket, key) = (permit.get_bucket_name().map(str::to_owned), permit.get_object_key().map(str::to_owned));
         trace::routed(name, bucket.as_deref(), key.as_deref());
         if let Some(context) = request.extensions_mut().get::<Arc<RequestContext>>() {
-            let _ = context.place.set((bucket, key));
+            let _ = context.target.set((bucket, key));
         }
         let verified = request.extensions_mut().get::<Verified>().and_then(|verified| verified.access_key.clone());
         let access_key = request.credentials().map(|credentials| credentials.access_key.clone()).or(verified);
@@ -235,8 +235,8 @@ pub(crate) fn check_expected_owner(headers: &HeaderMap, account_id: Option<&str>
 
 /// Refuses whoever has more than a share of the connections.
 pub(crate) fn admit(extensions: &Extensions, user: &User) -> S3Result<()> {
-    match (extensions.get::<Arc<Place>>(), extensions.get::<Arc<RequestContext>>()) {
-        (Some(place), Some(context)) => place.admit(user, context),
+    match (extensions.get::<Arc<ConnectionPermit>>(), extensions.get::<Arc<RequestContext>>()) {
+        (Some(permit), Some(context)) => permit.admit(user, context),
         _ => Ok(()),
     }
 }

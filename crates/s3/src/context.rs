@@ -41,7 +41,7 @@ pub(crate) struct RequestContext {
     /// The headers behind a body in chunks that nobody signed, once it has been read.
     pub(crate) trailer: OnceLock<HeaderMap>,
     /// The bucket and the key in the path, once the request is routed.
-    pub(crate) place: OnceLock<(Option<String>, Option<String>)>,
+    pub(crate) target: OnceLock<(Option<String>, Option<String>)>,
     /// The checksums of each part in a list of parts that `s3s` does not know.
     pub(crate) part_checksums: OnceLock<Vec<Vec<(Algorithm, String)>>>,
     /// What a list of keys to delete has come to.
@@ -74,7 +74,7 @@ impl RequestContext {
             form_tags: OnceLock::new(),
             bucket_tags: OnceLock::new(),
             trailer: OnceLock::new(),
-            place: OnceLock::new(),
+            target: OnceLock::new(),
             part_checksums: OnceLock::new(),
             deletions: Mutex::default(),
             last_byte_ns: AtomicU64::new(0),
@@ -145,7 +145,7 @@ impl RequestContext {
 #[derive(Clone)]
 pub(crate) struct Caller(pub(crate) Arc<User>);
 
-/// What is known of a request that `s3s` parses for the second time: see [`crate::lenient`].
+/// What is known of a request that `s3s` parses for the second time: see [`crate::compat`].
 #[derive(Clone)]
 pub(crate) struct Verified {
     /// Who signed it; `None` is nobody.

@@ -25,7 +25,7 @@ use crate::redirect::redirect;
 use crate::s3s_fixes::{BodyError, answer};
 use crate::server::date::date;
 use crate::service::{S3Service, SentBody, Watched};
-use crate::shares::Place;
+use crate::shares::ConnectionPermit;
 
 /// What metrics call a request that is passed on, instead of its operation.
 const OPERATION: &str = "Forwarded";
@@ -87,8 +87,8 @@ impl S3Service {
     /// The connection ends.
     pub async fn forwarded(&self, request: Request<RequestBody>, client: Client) -> io::Result<Response<ForwardBody>> {
         // The other worker shares its connections out among clients.
-        let place = self.inner.forwarded.enter();
-        let answer = self.answer(request, &Arc::new(client.connection()), &place, false).await?;
+        let permit = self.inner.forwarded.enter();
+        let answer = self.answer(request, &Arc::new(client.connection()), &permit, false).await?;
         Ok(answer.map(BodyExt::boxed_unsync))
     }
 
@@ -121,7 +121,7 @@ impl S3Service {
         request: Request<RequestBody>,
         (homes, worker, path): (Arc<dyn Homes>, Arc<str>, ObjectPath),
         connection: &Connection,
-        place: &Place,
+        permit: &ConnectionPermit,
     ) -> http::Response<SentBody> {
         let inner = &self.inner;
         let began = inner.env.clock.monotonic();
@@ -167,7 +167,7 @@ impl S3Service {
             }
             Err(error) => refuse(error),
         };
-        let mut response = inner.end_body(response, rest, waits, place).await;
+        let mut response = inner.end_body(response, rest, waits, permit).await;
         response.headers_mut().entry(DATE).or_insert_with(|| date(inner.env.clock.unix_ms()));
         let took = inner.env.clock.monotonic().saturating_sub(began);
         inner.metrics.answered(OPERATION, response.status().as_u16(), took);

@@ -19,11 +19,11 @@ use sha2::{Digest, Sha256};
 
 use crate::buffers::Buffers;
 use crate::context::RequestContext;
+use crate::fast_path::signature::{Claim, SigningKeys};
 use crate::host::Domain;
 use crate::s3s_fixes::chunks::{self, Framing};
 use crate::s3s_fixes::documents::{self, Expected, Kind};
 use crate::s3s_fixes::{checks, forms};
-use crate::short_path::signature::{Claim, SigningKeys};
 use crate::token::Tokens;
 use crate::{checksums, convert, query};
 

@@ -2,16 +2,18 @@
 //!
 //! `s3s` reads and writes the protocol; what it gets wrong or leaves out is put right in one place, [`s3s_fixes`]. A
 //! request goes through [`service`] (identity, checks before the signature), `s3s` (signature, routing), [`authorize`]
-//! (grants) and one function of [`operations`], which asks the cache. Plain reads pass `s3s` by: [`short_path`].
+//! (grants) and one function of [`operations`], which asks the cache. Plain reads pass `s3s` by: [`fast_path`].
 
 mod access_list;
 mod authorize;
 mod buffers;
 mod checksums;
+mod compat;
 mod connection;
 mod context;
 mod convert;
 mod error;
+mod fast_path;
 mod forward;
 #[cfg(feature = "fuzz")]
 #[doc(hidden)]
@@ -19,7 +21,6 @@ pub mod fuzz;
 mod homes;
 mod host;
 mod incoming;
-mod lenient;
 mod metrics;
 mod misplaced;
 mod object_url;
@@ -34,7 +35,6 @@ mod server;
 mod service;
 mod settings;
 mod shares;
-mod short_path;
 mod token;
 mod trace;
 

@@ -39,12 +39,12 @@ pub(crate) struct Operations {
 }
 
 /// Turns errors of the cache into answers to one request.
-pub(crate) struct Failure {
+pub(crate) struct ErrorMapper {
     pub(crate) request_id: String,
     pub(crate) operation: &'static str,
 }
 
-impl Failure {
+impl ErrorMapper {
     fn of<T>(request: &S3Request<T>, operation: &'static str) -> Self {
         Self { request_id: request_id(request), operation }
     }
@@ -172,7 +172,7 @@ operations! {
     create_multipart_upload(CreateMultipartUploadInput) -> CreateMultipartUploadOutput = begin_upload;
     upload_part(UploadPartInput) -> UploadPartOutput = write_part;
     upload_part_copy(UploadPartCopyInput) -> UploadPartCopyOutput = copy_to_part;
-    complete_multipart_upload(CompleteMultipartUploadInput) -> CompleteMultipartUploadOutput = finish_upload;
+    complete_multipart_upload(CompleteMultipartUploadInput) -> CompleteMultipartUploadOutput = complete_upload;
     abort_multipart_upload(AbortMultipartUploadInput) -> AbortMultipartUploadOutput = drop_upload;
     list_parts(ListPartsInput) -> ListPartsOutput = list_upload_parts;
     list_multipart_uploads(ListMultipartUploadsInput) -> ListMultipartUploadsOutput = list_uploads;

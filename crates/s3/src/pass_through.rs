@@ -98,7 +98,7 @@ impl S3Route for PassThrough {
         if let Some(context) = request.extensions.get::<Arc<RequestContext>>() {
             let _ = context.requester.set(Arc::clone(&user));
             let named = (place.get_bucket_name().map(str::to_owned), place.get_object_key().map(str::to_owned));
-            let _ = context.place.set(named);
+            let _ = context.target.set(named);
         }
         request.extensions.insert(Caller(Arc::clone(&user)));
         admit(&request.extensions, &user)?;
@@ -342,7 +342,7 @@ fn unsigned(request: S3Request<Body>) -> HttpRequest {
     plain
 }
 
-/// For another look at the same request, see [`crate::lenient`].
+/// For another look at the same request, see [`crate::compat`].
 pub(crate) fn without_signature(mut request: S3Request<Body>) -> S3Result<HttpRequest> {
     let query = query_without_signature(&request.uri);
     let text = format!("{}?{query}", request.uri.path());

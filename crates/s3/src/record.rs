@@ -18,7 +18,7 @@ use crate::connection::Connection;
 use crate::context::{Deletion, RequestContext};
 use crate::host::Domain;
 use claims::Claims;
-use names::Place;
+use names::RequestTarget;
 pub(crate) use names::{makes_bucket, named_in, path_of};
 
 /// The status of a request whose connection ended before there was an answer, as nginx and others write it. What it
@@ -47,7 +47,7 @@ struct Content {
     method: Method,
     request_line: String,
     operation: String,
-    place: Place,
+    target: RequestTarget,
     claims: Claims,
     host: Option<HeaderValue>,
     referer: Option<HeaderValue>,
@@ -79,7 +79,7 @@ impl Recorder {
             return Record::none();
         }
         let headers = request.headers();
-        let place = Place::of(request.uri(), headers, domain);
+        let target = RequestTarget::of(request.uri(), headers, domain);
         let content = Content {
             logs: self.logs.clone(),
             bucket_owner: self.bucket_owner.clone(),
@@ -90,8 +90,8 @@ impl Recorder {
             connection: Arc::clone(connection),
             method: request.method().clone(),
             request_line: format!("{} {} {:?}", request.method(), request.uri(), request.version()),
-            operation: names::operation(request.method(), &place, request.uri().query().unwrap_or_default(), headers),
-            place,
+            operation: names::operation(request.method(), &target, request.uri().query().unwrap_or_default(), headers),
+            target,
             claims: Claims::of(request.uri(), headers),
             host: headers.get(HOST).cloned(),
             referer: headers.get(REFERER).cloned(),
@@ -178,7 +178,7 @@ impl Content {
     }
 
     fn key(&self) -> Option<&str> {
-        self.place.key.as_deref().or_else(|| self.context.form_key.get().map(String::as_str))
+        self.target.key.as_deref().or_else(|| self.context.form_key.get().map(String::as_str))
     }
 
     fn turn_around_ms(&self) -> Option<u64> {
@@ -214,8 +214,8 @@ impl Content {
         let requester = self.context.requester.get().filter(|user| !user.access_key.is_empty());
         let tls = self.connection.tls.as_ref();
         AccessEntry {
-            bucket_owner: self.place.bucket.as_ref().map(|_| self.bucket_owner.as_str()),
-            bucket: self.place.bucket.as_deref(),
+            bucket_owner: self.target.bucket.as_ref().map(|_| self.bucket_owner.as_str()),
+            bucket: self.target.bucket.as_deref(),
             time_ms: self.time_ms,
             remote: self.connection.peer,
             requester: requester.map(|user| user.owner_id.as_str()),
@@ -256,7 +256,7 @@ impl Content {
             access_key: self.access_key(),
             address: self.connection.peer,
             user_agent: user_agent.as_deref(),
-            bucket: self.place.bucket.as_deref(),
+            bucket: self.target.bucket.as_deref(),
             key: self.key(),
             status: Some(self.status()),
             error: self.error_code(),

@@ -41,7 +41,7 @@
 //! - A Range header that is no range or several, an If-Modified-Since in an older form of dates or none, and an Expires
 //!   or a `response-expires` that is no date are refused, where S3 ignores them, reads them, and takes it as it is; so
 //!   is a tag in a condition that is not quoted or not of letters and digits; a `+` in `x-amz-copy-source` is a plus,
-//!   not a blank: see `lenient`.
+//!   not a blank: see `compat`.
 //! - Multipart forms are read into memory whole before access is checked; [`FORM_FILE_BYTES_MAX`] bounds one, and the
 //!   service bounds how many are read at once.
 //! - Documents above the limit are answered with InternalError: `extract_full_body` looks for `BodySizeLimitExceeded`,

@@ -22,7 +22,7 @@ use tokio_util::task::TaskTracker;
 use crate::connection::Connection;
 use crate::homes::RequestBody;
 use crate::service::{ACCEPT_PAUSE, S3Service};
-use crate::shares::{Place, Shares};
+use crate::shares::{ConnectionPermit, Shares};
 pub(crate) use timed_body::TimedBody;
 
 /// What a connection holds of a request that it reads and of an answer that it writes, beside the piece that it works
@@ -76,10 +76,10 @@ impl Server {
         let shares = Shares::new(settings.connections_max, Arc::clone(&self.service.inner.metrics));
         loop {
             let next = async {
-                let place = Arc::clone(&places).acquire_owned().await;
-                (place, listener.accept().await)
+                let permit = Arc::clone(&places).acquire_owned().await;
+                (permit, listener.accept().await)
             };
-            let Some((place, accepted)) = self.shutdown.run_until_cancelled(next).await else { return };
+            let Some((permit, accepted)) = self.shutdown.run_until_cancelled(next).await else { return };
             match accepted {
                 Ok((stream, peer)) => {
                     let Some(place_of_address) = addresses.enter(peer.ip()) else {
@@ -97,7 +97,7 @@ impl Server {
                             .run_until_cancelled(server.connection(stream, peer.ip(), place_of_key))
                             .await;
                         server.service.inner.metrics.connections.dec();
-                        drop((place, place_of_address));
+                        drop((permit, place_of_address));
                     }));
                 }
                 Err(error) if concerns_one_connection(&error) => {}
@@ -110,18 +110,18 @@ impl Server {
         }
     }
 
-    async fn connection(&self, stream: TcpStream, peer: IpAddr, place: Arc<Place>) {
+    async fn connection(&self, stream: TcpStream, peer: IpAddr, permit: Arc<ConnectionPermit>) {
         // Answers are written whole; waiting to fill packets would only delay them.
         let _ = stream.set_nodelay(true);
         let settings = &self.service.inner.settings;
         let (window, bytes_min) = (settings.body_window * ANSWER_WINDOWS, settings.body_bytes_per_window_min);
         let timed = |stream| {
             let clock = &self.service.inner.env.clock;
-            let stream = Lingering::new(stream, Arc::clone(clock), place.linger().clone());
+            let stream = Lingering::new(stream, Arc::clone(clock), permit.linger().clone());
             TimedIo::new(stream, Arc::clone(clock), window, bytes_min)
         };
         match &self.tls {
-            None => self.requests(timed(stream), Connection::plain(Some(peer)), Arc::clone(&place)).await,
+            None => self.requests(timed(stream), Connection::plain(Some(peer)), Arc::clone(&permit)).await,
             Some(tls) => {
                 let handshake = std::pin::pin!(async {
                     if is_plain_http(&stream).await? {
@@ -133,7 +133,7 @@ impl Server {
                 match select(handshake, self.service.inner.env.clock.sleep(settings.header_timeout)).await {
                     Either::Left((Ok(stream), _)) => {
                         let connection = Connection::encrypted(Some(peer), stream.get_ref().1);
-                        self.requests(stream, connection, Arc::clone(&place)).await;
+                        self.requests(stream, connection, Arc::clone(&permit)).await;
                     }
                     Either::Left((Err(error), _)) => tracing::debug!(%error, "TLS handshake failed"),
                     Either::Right(_) => tracing::debug!("TLS handshake took too long"),
@@ -142,14 +142,14 @@ impl Server {
         }
     }
 
-    async fn requests<S>(&self, stream: S, connection: Connection, place: Arc<Place>)
+    async fn requests<S>(&self, stream: S, connection: Connection, permit: Arc<ConnectionPermit>)
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
         let (service, connection) = (self.service.clone(), Arc::new(connection));
         let answer = service_fn(move |request| {
-            let (service, connection, place) = (service.clone(), Arc::clone(&connection), Arc::clone(&place));
-            async move { service.answer(request.map(RequestBody::Left), &connection, &place, true).await }
+            let (service, connection, permit) = (service.clone(), Arc::clone(&connection), Arc::clone(&permit));
+            async move { service.answer(request.map(RequestBody::Left), &connection, &permit, true).await }
         });
         let connection = http1::Builder::new()
             .timer(TokioTimer::new())

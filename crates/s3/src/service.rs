@@ -28,11 +28,12 @@ use tracing::{Instrument, Span};
 
 use crate::authorize::{Authentication, Authorization};
 use crate::buffers::Buffers;
+use crate::compat::Routes;
 use crate::connection::Connection;
 use crate::context::RequestContext;
+use crate::fast_path::FastPath;
 use crate::homes::{Homes, RequestBody};
 use crate::host::Domain;
-use crate::lenient::Routes;
 use crate::metrics::{Metrics, Sending};
 use crate::operations::Operations;
 use crate::pass_through::PassThrough;
@@ -47,8 +48,7 @@ use crate::s3s_fixes::{
 use crate::server::TimedBody;
 use crate::server::date::date;
 use crate::settings::S3Settings;
-use crate::shares::{Place, Shares};
-use crate::short_path::ShortPath;
+use crate::shares::{ConnectionPermit, Shares};
 use crate::token::Tokens;
 use crate::trace;
 
@@ -72,7 +72,7 @@ pub(crate) struct Inner {
     buffers: Buffers,
     recorder: Recorder,
     /// None when nothing goes that way.
-    short_path: Option<ShortPath>,
+    fast_path: Option<FastPath>,
     /// None where there are no other workers.
     pub(crate) homes: Option<Arc<dyn Homes>>,
     /// Requests that other workers have passed on.
@@ -119,8 +119,8 @@ impl S3Service {
         let protocol = outer.build();
         let forms = Semaphore::new(FORMS_AT_ONCE);
         let recorder = Recorder { logs, bucket_owner: users.root().owner_id.clone() };
-        let short_path = || ShortPath::new(operations.clone(), users.clone(), domain(), &env);
-        let short_path = settings.short_path.then(short_path);
+        let fast_path = || FastPath::new(operations.clone(), users.clone(), domain(), &env);
+        let fast_path = settings.fast_path.then(fast_path);
         let domain = domain();
         let forwarded = Shares::new(usize::MAX, Arc::clone(&metrics));
         Self {
@@ -134,7 +134,7 @@ impl S3Service {
                 forms,
                 buffers,
                 recorder,
-                short_path,
+                fast_path,
                 homes,
                 forwarded,
             }),
@@ -146,14 +146,14 @@ impl S3Service {
         &'a self,
         request: Request<RequestBody>,
         connection: &'a Arc<Connection>,
-        place: &'a Arc<Place>,
+        permit: &'a Arc<ConnectionPermit>,
         may_pass_on: bool,
     ) -> BoxFuture<'a, io::Result<http::Response<SentBody>>> {
         // In a box: hyper moves about what it waits for. And no other await around a request that is answered here: it
         // would move the state of all of them about.
         match self.inner.homes.is_some() {
-            false => Box::pin(self.answer_here(request, connection, place)),
-            true => Box::pin(self.answer_in_cluster(request, connection, place, may_pass_on)),
+            false => Box::pin(self.answer_here(request, connection, permit)),
+            true => Box::pin(self.answer_in_cluster(request, connection, permit, may_pass_on)),
         }
     }
 
@@ -161,12 +161,12 @@ impl S3Service {
         &self,
         request: Request<RequestBody>,
         connection: &Arc<Connection>,
-        place: &Arc<Place>,
+        permit: &Arc<ConnectionPermit>,
         may_pass_on: bool,
     ) -> io::Result<http::Response<SentBody>> {
         match self.other_home(&request, may_pass_on).await {
-            Some(home) => Ok(self.pass_on(request, home, connection, place).await),
-            None => self.answer_here(request, connection, place).await,
+            Some(home) => Ok(self.pass_on(request, home, connection, permit).await),
+            None => self.answer_here(request, connection, permit).await,
         }
     }
 
@@ -174,7 +174,7 @@ impl S3Service {
         &self,
         request: Request<RequestBody>,
         connection: &Arc<Connection>,
-        place: &Arc<Place>,
+        permit: &Arc<ConnectionPermit>,
     ) -> io::Result<http::Response<SentBody>> {
         let inner = &self.inner;
         let began = inner.env.clock.monotonic();
@@ -183,11 +183,11 @@ impl S3Service {
         let span = trace::begin(&request, &context, connection);
         let told = tracing::enabled!(tracing::Level::DEBUG).then(|| (request.method().clone(), request.uri().clone()));
         // In a box, as it is moved about until it is awaited.
-        let routed = Box::pin(self.route(request, &context, place)).instrument(span.clone());
+        let routed = Box::pin(self.route(request, &context, permit)).instrument(span.clone());
         let response = routed.await.map_err(io::Error::other)?;
         let mut response = answer::finish(response, &context, &inner.settings.region);
         response.headers_mut().entry(DATE).or_insert_with(|| date(inner.env.clock.unix_ms()));
-        if !place.is_fair() {
+        if !permit.is_fair() {
             response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
         }
         record.answered(&response);
@@ -214,19 +214,19 @@ impl S3Service {
         &self,
         request: Request<RequestBody>,
         context: &Arc<RequestContext>,
-        place: &Arc<Place>,
+        permit: &Arc<ConnectionPermit>,
     ) -> Result<HttpResponse, StdError> {
         let (parts, body) = request.into_parts();
-        if let Some(short_path) = &self.inner.short_path
+        if let Some(fast_path) = &self.inner.fast_path
             && http_body::Body::is_end_stream(&body)
-            && let Some(response) = short_path.answer(&parts, context).await
+            && let Some(response) = fast_path.answer(&parts, context).await
         {
             // Nothing of it has been sent yet.
-            let admitted = context.requester.get().map_or(Ok(()), |user| place.admit(user, context));
+            let admitted = context.requester.get().map_or(Ok(()), |user| permit.admit(user, context));
             return Ok(admitted.map_or_else(|error| answer::refuse(error, &context.id), |()| response));
         }
         // In a box, so that what goes the short way does not move the state of the long one about.
-        Box::pin(self.go_the_long_way(parts, body, context, place)).await
+        Box::pin(self.go_the_long_way(parts, body, context, permit)).await
     }
 
     async fn go_the_long_way(
@@ -234,7 +234,7 @@ impl S3Service {
         mut parts: Parts,
         body: RequestBody,
         context: &Arc<RequestContext>,
-        place: &Arc<Place>,
+        permit: &Arc<ConnectionPermit>,
     ) -> Result<HttpResponse, StdError> {
         let waits = parts.headers.contains_key(EXPECT);
         let watched = match self.inner.check(&mut parts) {
@@ -244,32 +244,32 @@ impl S3Service {
                 let (_, rest) = self.body(body, Watched::Plain, context);
                 let mut response = answer::refuse(error, &context.id);
                 self.inner.explain(&RequestEcho::of(&parts), &mut response);
-                return Ok(self.inner.end_body(response, rest, waits, place).await);
+                return Ok(self.inner.end_body(response, rest, waits, permit).await);
             }
         };
         context.note_condition(&parts.headers);
         let echo = RequestEcho::of(&parts);
         parts.extensions.insert(Arc::clone(context));
-        parts.extensions.insert(Arc::clone(place));
+        parts.extensions.insert(Arc::clone(permit));
         let is_form = matches!(watched, Watched::Form(_));
         let takes_long = takes_long(&parts);
         let (body, rest) = self.body(body, watched, context);
         let request = HttpRequest::from_parts(parts, body);
         let inner = Arc::clone(&self.inner);
         if takes_long {
-            let (context, place) = (Arc::clone(context), Arc::clone(place));
+            let (context, permit) = (Arc::clone(context), Arc::clone(permit));
             let work = async move {
                 let response = call(&inner, request).await?;
                 let response = documents::refused(&context).unwrap_or(response);
                 let mut response = checksums::name_others(response, context.operation()).await?;
                 inner.explain(&echo, &mut response);
-                Ok(inner.end_body(response, rest, waits, &place).await)
+                Ok(inner.end_body(response, rest, waits, &permit).await)
             };
             return keep_alive::answer(Arc::clone(&self.inner.env.clock), work).await;
         }
         let mut response = self.respond(request, context, is_form).await?;
         self.inner.explain(&echo, &mut response);
-        Ok(self.inner.end_body(response, rest, waits, place).await)
+        Ok(self.inner.end_body(response, rest, waits, permit).await)
     }
 
     async fn respond(
@@ -379,17 +379,17 @@ impl Inner {
         mut response: HttpResponse,
         rest: Option<Rest<TimedBody<RequestBody>>>,
         waits: bool,
-        place: &Place,
+        permit: &ConnectionPermit,
     ) -> HttpResponse {
         let is_over = match rest {
-            Some(rest) => rest.discard(waits, &*self.env.clock, place.patience()).await,
+            Some(rest) => rest.discard(waits, &*self.env.clock, permit.rest_wait()).await,
             // Nobody has asked for the body, so no `100 Continue` was sent: botocore would wait for one, and take the
             // next answer of this connection for this one's.
             None => !waits,
         };
         // Whoever sends a body without a length may send what would be read as the next request.
         if !is_over || response.status() == StatusCode::LENGTH_REQUIRED {
-            place.linger().at_the_end(place.patience());
+            permit.linger().at_the_end(permit.rest_wait());
             response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
         }
         response

@@ -32,7 +32,7 @@ pub struct S3Settings {
     /// Whose requests are redirected to the home of their object, when that is another worker.
     pub redirect: Redirect,
     /// Whether plain reads pass `s3s` by. Only who compares both ways says no.
-    pub short_path: bool,
+    pub fast_path: bool,
 }
 
 impl S3Settings {
@@ -51,7 +51,7 @@ impl S3Settings {
             body_bytes_per_window_min: 30 << 10,
             shutdown_deadline: Duration::from_secs(30),
             redirect: Redirect::Never,
-            short_path: true,
+            fast_path: true,
         }
     }
 }

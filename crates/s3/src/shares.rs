@@ -1,7 +1,7 @@
 //! How many of the connections each access key has. When they run out, who has the most of them is refused first.
 //!
 //! A connection counts for who has sent the last request on it, from the moment that its signature has been checked: so
-//! nobody takes places in the name of somebody else.
+//! nobody takes permits in the name of somebody else.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use crate::context::RequestContext;
 use crate::error::from_cache;
 use crate::metrics::Metrics;
 
-/// All places for connections.
+/// All permits for connections.
 pub(crate) struct Shares {
     most: u64,
     taken: AtomicU64,
@@ -33,8 +33,8 @@ struct Holder {
     connections: AtomicU64,
 }
 
-/// The place of one connection, until it is dropped.
-pub(crate) struct Place {
+/// A permit for one connection, until it is dropped.
+pub(crate) struct ConnectionPermit {
     shares: Arc<Shares>,
     holder: Mutex<Option<Arc<Holder>>>,
     linger: Linger,
@@ -45,9 +45,9 @@ impl Shares {
         Arc::new(Self { most: most as u64, taken: AtomicU64::new(0), holders: Mutex::default(), metrics })
     }
 
-    pub(crate) fn enter(self: &Arc<Self>) -> Arc<Place> {
+    pub(crate) fn enter(self: &Arc<Self>) -> Arc<ConnectionPermit> {
         self.taken.fetch_add(1, Ordering::Relaxed);
-        Arc::new(Place { shares: Arc::clone(self), holder: Mutex::default(), linger: Linger::default() })
+        Arc::new(ConnectionPermit { shares: Arc::clone(self), holder: Mutex::default(), linger: Linger::default() })
     }
 
     fn join(&self, user: &User) -> Arc<Holder> {
@@ -66,11 +66,11 @@ impl Shares {
     }
 }
 
-impl Place {
+impl ConnectionPermit {
     /// A request of `user` has come on this connection.
     ///
     /// # Errors
-    /// `SlowDown` when there are few places left and many connections of this user.
+    /// `SlowDown` when there are few permits left and many connections of this user.
     pub(crate) fn admit(&self, user: &User, context: &RequestContext) -> S3Result<()> {
         self.belongs_to(user);
         if self.is_fair() {
@@ -81,13 +81,13 @@ impl Place {
         Err(from_cache(error, &context.id, context.operation()))
     }
 
-    /// Whether the connection may go on, or its place is wanted for others.
+    /// Whether the connection may go on, or its permit is wanted for others.
     pub(crate) fn is_fair(&self) -> bool {
         let Some(held) = self.holder.lock().as_ref().map(|holder| holder.connections.load(Ordering::Relaxed)) else {
             return true;
         };
         let left = self.shares.most.saturating_sub(self.shares.taken.load(Ordering::Relaxed));
-        // One may always be: there may be no more than one place.
+        // One may always be: there may be no more than one permit.
         held <= 1 || is_fair(held, left)
     }
 
@@ -97,7 +97,7 @@ impl Place {
     }
 
     /// How long the connection may wait for a client that sends what nobody reads.
-    pub(crate) fn patience(&self) -> Duration {
+    pub(crate) fn rest_wait(&self) -> Duration {
         if self.is_fair() { rest::WAIT } else { rest::WAIT_WHEN_WANTED }
     }
 
@@ -112,7 +112,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for ConnectionPermit {
     fn drop(&mut self) {
         if let Some(holder) = self.holder.get_mut() {
             self.shares.leave(holder);
@@ -137,11 +137,11 @@ mod tests {
         Shares::new(most, Arc::new(Metrics::register(&mut Registry::default())))
     }
 
-    /// Places of as many connections as are admitted, until the first is refused.
-    fn fill(shares: &Arc<Shares>, user: &User) -> Vec<Arc<Place>> {
+    /// Permits of as many connections as are admitted, until the first is refused.
+    fn fill(shares: &Arc<Shares>, user: &User) -> Vec<Arc<ConnectionPermit>> {
         let context = RequestContext::new("id".to_owned(), "http");
         let admitted =
-            std::iter::repeat_with(|| shares.enter()).take_while(|place| place.admit(user, &context).is_ok());
+            std::iter::repeat_with(|| shares.enter()).take_while(|permit| permit.admit(user, &context).is_ok());
         admitted.take(1000).collect()
     }
 
@@ -152,8 +152,8 @@ mod tests {
         assert_eq!(taken.len(), 60);
         let others = fill(&shares, &modest);
         assert!(!others.is_empty());
-        assert!(taken.iter().all(|place| !place.is_fair()), "who has most has too many now");
-        assert!(others.iter().all(|place| place.is_fair()));
+        assert!(taken.iter().all(|permit| !permit.is_fair()), "who has most has too many now");
+        assert!(others.iter().all(|permit| permit.is_fair()));
         drop((taken, others));
         assert!(shares.holders.lock().is_empty(), "who has gone is forgotten");
         assert_eq!(fill(&shares, &modest).len(), 60);
@@ -164,8 +164,8 @@ mod tests {
         let (shares, first, second) = (shares(64), user("first"), user("second"));
         let taken = fill(&shares, &first);
         let context = RequestContext::new("id".to_owned(), "http");
-        for place in &taken[..30] {
-            assert!(place.admit(&second, &context).is_ok());
+        for permit in &taken[..30] {
+            assert!(permit.admit(&second, &context).is_ok());
         }
         assert!(taken[40].admit(&first, &context).is_ok(), "it has only half of them now");
         assert_eq!(shares.holders.lock().len(), 2);

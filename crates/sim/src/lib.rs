@@ -22,5 +22,5 @@ mod under_store;
 mod world;
 
 pub use plan::Plan;
-pub use run::{Failure, Report, run};
+pub use run::{BrokenPromise, Report, run};
 pub use shrink::shrink;

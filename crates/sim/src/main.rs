@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use clap::Parser;
 use forebay_env::{Clock, Env};
-use forebay_sim::{Failure, Plan, Report, run, shrink};
+use forebay_sim::{BrokenPromise, Plan, Report, run, shrink};
 use parking_lot::Mutex;
 
 /// Lines of the trace of a failed run that are shown.
@@ -157,7 +157,7 @@ fn run_seed(seed: u64, twice: bool, keeps_lines: bool) -> Report {
     let plan = Plan::new(seed);
     let mut report = run(&plan, keeps_lines);
     if twice && run(&plan, false).hash != report.hash {
-        report.failure = Some(Failure { what: "the same seed makes two different traces".to_owned() });
+        report.failure = Some(BrokenPromise { what: "the same seed makes two different traces".to_owned() });
     }
     report
 }
@@ -176,7 +176,7 @@ fn run_one(seed: u64, options: &Options) -> ExitCode {
 }
 
 /// Shows a failure and, unless that is not wanted, the smallest plan that fails as well.
-fn explain(seed: u64, failure: &Failure, no_shrink: bool) {
+fn explain(seed: u64, failure: &BrokenPromise, no_shrink: bool) {
     let what = format!("seed {seed} failed: {}", failure.what);
     println!("{what}");
     if no_shrink {

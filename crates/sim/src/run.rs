@@ -18,7 +18,7 @@ use crate::world::World;
 
 /// A promise that did not hold.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Failure {
+pub struct BrokenPromise {
     pub what: String,
 }
 
@@ -27,7 +27,7 @@ pub struct Failure {
 pub struct Report {
     /// Of every operation, every jump of the clock and every answer: equal for equal plans.
     pub hash: u64,
-    pub failure: Option<Failure>,
+    pub failure: Option<BrokenPromise>,
     /// The trace, when it was asked for.
     pub lines: Vec<String>,
     /// What a checker could not decide.
@@ -67,7 +67,7 @@ pub fn run(plan: &Plan, keeps_lines: bool) -> Report {
     if let Some(panic) = PANIC.take() {
         world.broken(panic);
     }
-    let failure = world.what_is_broken().map(|what| Failure { what });
+    let failure = world.what_is_broken().map(|what| BrokenPromise { what });
     let has_reclaimed = world.reclaimed.load(Ordering::Relaxed);
     Report { hash: world.hash(), failure, lines: world.lines(), undecided: result.unwrap_or(0), has_reclaimed }
 }

@@ -49,38 +49,38 @@ impl Inner {
     pub(crate) fn insert(&self, entry: Entry) {
         entry.last_read.store(self.objects.tick(), Ordering::Relaxed);
         let entry = Arc::new(entry);
-        let mut place = self.objects.place(entry.key());
-        if place.get().is_some_and(|present| present.generation > entry.generation) {
+        let mut locked = self.objects.lock(entry.key());
+        if locked.get().is_some_and(|present| present.generation > entry.generation) {
             return;
         }
         self.account(&entry, 1);
-        if let Some(before) = place.put(Arc::clone(&entry)) {
+        if let Some(before) = locked.put(Arc::clone(&entry)) {
             self.account(&before, -1);
         }
     }
 
     /// Removes an entry if `chosen` accepts it.
     pub(crate) fn remove(&self, key: &[u8], chosen: impl FnOnce(&Entry) -> bool) -> Option<Arc<Entry>> {
-        let mut place = self.objects.place(key);
-        if !place.get().is_some_and(|entry| chosen(entry)) {
+        let mut locked = self.objects.lock(key);
+        if !locked.get().is_some_and(|entry| chosen(entry)) {
             return None;
         }
-        let removed = place.remove()?;
+        let removed = locked.remove()?;
         self.account(&removed, -1);
         Some(removed)
     }
 
     /// Changes an entry of this generation. `false` when there is none, or when `edit` refuses.
     pub(crate) fn update(&self, key: &[u8], generation: Generation, edit: impl FnOnce(&mut Entry) -> bool) -> bool {
-        let mut place = self.objects.place(key);
-        let Some(present) = place.get().filter(|entry| entry.generation == generation) else { return false };
+        let mut locked = self.objects.lock(key);
+        let Some(present) = locked.get().filter(|entry| entry.generation == generation) else { return false };
         let mut changed = Entry::clone(present);
         if !edit(&mut changed) {
             return false;
         }
         self.account(&changed, 1);
         self.account(present, -1);
-        place.put(Arc::new(changed));
+        locked.put(Arc::new(changed));
         true
     }
 

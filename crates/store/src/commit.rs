@@ -42,7 +42,7 @@ impl Inner {
         let change_bytes = body.change_bytes();
         // The body need not stay in memory while the commit waits for its sync.
         drop(body);
-        let appended = self.places[directory].log.append(drafts, until).await?;
+        let appended = self.volumes[directory].log.append(drafts, until).await?;
         let version = *appended.sequences.last().expect("a commit has a record");
         let log_segment = appended.locations.last().expect("a commit has a record").segment;
         self.apply(std::mem::take(commit), &appended.locations, version, log_segment);
@@ -61,7 +61,7 @@ impl Inner {
         let _uncarried = self.uncarried(&commit).await;
         let version = self.sequence.fetch_add(1, Ordering::SeqCst);
         // No segment has this number. A start that finds it in a snapshot writes the value again.
-        let nowhere = SegmentKey { directory: self.places[0].directory.identity.number, number: 0 };
+        let nowhere = SegmentKey { directory: self.volumes[0].directory.identity.number, number: 0 };
         self.apply(commit, &[], version, nowhere);
         version
     }
@@ -92,7 +92,7 @@ impl Inner {
             return Ok(staged.directory);
         }
         let first = publish.first().map(|staged| staged.directory);
-        let healthy = first.filter(|index| self.places[*index].directory.failed().is_none());
+        let healthy = first.filter(|index| self.volumes[*index].directory.failed().is_none());
         healthy.map_or_else(|| self.roomiest(), Ok)
     }
 
@@ -121,8 +121,8 @@ impl Inner {
     /// Returns when the extents of these objects are on stable storage.
     pub(crate) async fn sync_extents(&self, publish: &[Staged]) -> Result<()> {
         for segment in publish.iter().flat_map(|staged| &staged.kept.segments) {
-            let place = self.by_number.get(&segment.key().directory).map(|index| &self.places[*index]);
-            place.expect("a segment's directory is open").directory.sync_extents(segment).await?;
+            let volume = self.by_number.get(&segment.key().directory).map(|index| &self.volumes[*index]);
+            volume.expect("a segment's directory is open").directory.sync_extents(segment).await?;
         }
         Ok(())
     }

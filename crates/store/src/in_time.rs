@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tokio::sync::OwnedSemaphorePermit;
 
-use crate::directory::unanswered::PATIENCE;
+use crate::directory::unanswered::STALLED_AFTER;
 use crate::inner::Inner;
 use crate::record::Draft;
 use crate::segment::SegmentKind;
@@ -13,7 +13,7 @@ use crate::{Error, ErrorKind, Result};
 
 impl Inner {
     pub(crate) fn is_stalled(&self, directory: usize) -> bool {
-        self.places[directory].directory.unanswered.is_stalled()
+        self.volumes[directory].directory.unanswered.is_stalled()
     }
 
     /// Appends a record to a stream. When the disk stalls, the caller gets an error, but the append still runs to its
@@ -42,18 +42,18 @@ impl Inner {
     /// # Errors
     /// `Busy` when the disk does not answer.
     pub(crate) async fn permit_in_time(&self, directory: usize, bytes: usize) -> Result<OwnedSemaphorePermit> {
-        self.in_time(directory, self.places[directory].permits.take(bytes)).await
+        self.in_time(directory, self.volumes[directory].permits.take(bytes)).await
     }
 
     async fn in_time<T>(&self, directory: usize, work: impl Future<Output = T>) -> Result<T> {
         let mut work = std::pin::pin!(work);
         // A disk that is only busy is waited for: it answers, though other requests come first.
-        let mut pause = PATIENCE;
+        let mut pause = STALLED_AFTER;
         while !self.is_stalled(directory) {
             tokio::select! { biased; done = &mut work => return Ok(done), () = self.env.clock.sleep(pause) => {} }
-            pause = PATIENCE / 5;
+            pause = STALLED_AFTER / 5;
         }
-        let disk = self.places[directory].directory.disk.label();
+        let disk = self.volumes[directory].directory.disk.label();
         Err(Error::new(ErrorKind::Busy, format!("{disk} does not answer")))
     }
 }

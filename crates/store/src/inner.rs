@@ -25,7 +25,7 @@ use crate::table::{Objects, Values};
 use crate::{Counters, Error, ErrorKind, Forgotten, Result, Retention, Settings};
 
 /// One directory and its writers.
-pub(crate) struct Place {
+pub(crate) struct Volume {
     pub(crate) directory: Arc<Directory>,
     pub(crate) log: Log,
     pub(crate) bulk: Stream,
@@ -47,7 +47,7 @@ pub(crate) struct LastSnapshot {
 pub(crate) struct Inner {
     pub(crate) env: Env,
     pub(crate) settings: Settings,
-    pub(crate) places: Vec<Place>,
+    pub(crate) volumes: Vec<Volume>,
     pub(crate) by_number: HashMap<u16, usize>,
     pub(crate) objects: Objects,
     pub(crate) values: Values,
@@ -96,14 +96,14 @@ pub(crate) struct Inner {
 impl Inner {
     pub(crate) fn stream(&self, directory: usize, kind: SegmentKind) -> &Stream {
         match kind {
-            SegmentKind::Bulk => &self.places[directory].bulk,
-            SegmentKind::Fill => &self.places[directory].fill,
+            SegmentKind::Bulk => &self.volumes[directory].bulk,
+            SegmentKind::Fill => &self.volumes[directory].fill,
             SegmentKind::Log => unreachable!("logs are appended to through their task"),
         }
     }
 
     pub(crate) fn segment(&self, key: SegmentKey) -> Option<Arc<Segment>> {
-        self.places[*self.by_number.get(&key.directory)?].directory.segment(key.number)
+        self.volumes[*self.by_number.get(&key.directory)?].directory.segment(key.number)
     }
 
     pub(crate) fn check_open(&self) -> Result<()> {
@@ -118,12 +118,12 @@ impl Inner {
     /// stalled come last, and equal ones take turns.
     pub(crate) fn roomiest(&self) -> Result<usize> {
         let turn = self.turn.fetch_add(1, Ordering::Relaxed);
-        let count = self.places.len();
+        let count = self.volumes.len();
         let order = (0..count).map(|index| (index + turn) % count);
-        let healthy = order.filter(|index| self.places[*index].directory.failed().is_none());
+        let healthy = order.filter(|index| self.volumes[*index].directory.failed().is_none());
         let unit = self.settings.segment_bytes;
         let best = healthy.max_by_key(|index| {
-            let directory = &self.places[*index].directory;
+            let directory = &self.volumes[*index].directory;
             (!directory.unanswered.is_stalled(), directory.free_bytes() / unit)
         });
         best.ok_or_else(|| Error::new(ErrorKind::Failed, "no directory takes writes"))
@@ -132,9 +132,9 @@ impl Inner {
     /// The directory with the most room for what reclaim writes. Reclaim may use the reserve, and may exceed the
     /// configured capacity where the disk has room.
     pub(crate) fn index_for_carried(&self) -> Result<usize> {
-        let healthy = self.places.iter().enumerate().filter(|(_, place)| place.directory.failed().is_none());
-        let roomiest = healthy.max_by_key(|(_, place)| {
-            let directory = &place.directory;
+        let healthy = self.volumes.iter().enumerate().filter(|(_, volume)| volume.directory.failed().is_none());
+        let roomiest = healthy.max_by_key(|(_, volume)| {
+            let directory = &volume.directory;
             (
                 directory.writable_bytes() >= directory.segment_bytes(),
                 directory.free_bytes(),
@@ -145,7 +145,7 @@ impl Inner {
     }
 
     pub(crate) fn failed_directories(&self) -> usize {
-        self.places.iter().filter(|place| place.directory.failed().is_some()).count()
+        self.volumes.iter().filter(|volume| volume.directory.failed().is_some()).count()
     }
 
     pub(crate) fn note_log(&self) {
@@ -157,7 +157,7 @@ impl Inner {
 
     /// Whether some directory has less room than it should keep.
     pub(crate) fn wants_reclaim(&self) -> bool {
-        self.places.iter().any(|place| self.is_tight(&place.directory))
+        self.volumes.iter().any(|volume| self.is_tight(&volume.directory))
     }
 
     pub(crate) fn is_tight(&self, directory: &Directory) -> bool {

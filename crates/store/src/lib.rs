@@ -46,7 +46,7 @@ use bytes::Bytes;
 use forebay_types::Generation;
 
 pub use damaged::DamagedPlace;
-pub use directory::unanswered::PATIENCE;
+pub use directory::unanswered::STALLED_AFTER;
 pub use error::{Error, ErrorKind, Result};
 pub use ids::DirectoryId;
 pub use object::{Object, Piece};
@@ -187,7 +187,7 @@ pub trait Observer: Send + Sync + 'static {
     fn group_commit(&self, directory: &str, commits: usize, bytes: u64, sync: std::time::Duration);
 }
 
-/// Whether disks have not answered for [`PATIENCE`], among the directories that take writes.
+/// Whether disks have not answered for [`STALLED_AFTER`], among the directories that take writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stalled {
     Nowhere,

@@ -53,7 +53,7 @@ impl Piece {
 }
 
 /// A part of the payload of a record.
-struct Place {
+struct PayloadPart {
     segment: SegmentKey,
     offset: u64,
     head_bytes: usize,
@@ -226,8 +226,8 @@ impl Object {
             }
             let record = self.entry.record;
             let (offset, head_bytes) = (u64::from(record.offset), record.head_bytes as usize);
-            let place = Place { segment: record.segment, offset, head_bytes, is_own_record: true, from, to };
-            return self.read_place(place).await.map_err(|error| self.damaged(None, error));
+            let part = PayloadPart { segment: record.segment, offset, head_bytes, is_own_record: true, from, to };
+            return self.read_part(part).await.map_err(|error| self.damaged(None, error));
         }
         let extents = self.entry.extents();
         let extent = extents[extents.partition_point(|extent| extent.end() <= range.start)];
@@ -235,8 +235,8 @@ impl Object {
         let from = (range.start - extent.start) as usize + extent.skip as usize;
         let to = from + range.len() as usize;
         let (offset, head_bytes) = (u64::from(extent.offset), extent.head_bytes as usize);
-        let place = Place { segment: extent.segment, offset, head_bytes, is_own_record: false, from, to };
-        self.read_place(place).await.map_err(|error| self.damaged(Some(extent), error))
+        let part = PayloadPart { segment: extent.segment, offset, head_bytes, is_own_record: false, from, to };
+        self.read_part(part).await.map_err(|error| self.damaged(Some(extent), error))
     }
 
     fn segment(&self, key: SegmentKey) -> Result<&Arc<Segment>> {
@@ -262,31 +262,31 @@ impl Object {
         if is_own { Ok(()) } else { Err(Error::new(ErrorKind::Corrupt, "the record of another object stands here")) }
     }
 
-    #[tracing::instrument(target = SPANS, name = "store.read", skip_all, fields(bytes = (place.to - place.from) as i64))]
-    async fn read_place(&self, place: Place) -> Result<Bytes> {
-        let first = place.from / BLOCK_BYTES;
+    #[tracing::instrument(target = SPANS, name = "store.read", skip_all, fields(bytes = (part.to - part.from) as i64))]
+    async fn read_part(&self, part: PayloadPart) -> Result<Bytes> {
+        let first = part.from / BLOCK_BYTES;
         let start = first * BLOCK_BYTES;
         let (head, data) = if first == 0 {
             // The head and the first blocks are adjacent, so one read gets both.
-            let end = place.to.next_multiple_of(BLOCK_BYTES);
-            let (head, mut data) = self.head(place.segment, place.offset, place.head_bytes + end).await?;
+            let end = part.to.next_multiple_of(BLOCK_BYTES);
+            let (head, mut data) = self.head(part.segment, part.offset, part.head_bytes + end).await?;
             data.truncate(end.min(head.header.payload_bytes));
             (head, data)
         } else {
-            let (head, _) = self.head(place.segment, place.offset, place.head_bytes).await?;
-            let end = place.to.next_multiple_of(BLOCK_BYTES).min(head.header.payload_bytes);
-            let segment = self.segment(place.segment)?;
-            let at = place.offset + (place.head_bytes + start) as u64;
+            let (head, _) = self.head(part.segment, part.offset, part.head_bytes).await?;
+            let end = part.to.next_multiple_of(BLOCK_BYTES).min(head.header.payload_bytes);
+            let segment = self.segment(part.segment)?;
+            let at = part.offset + (part.head_bytes + start) as u64;
             (head, segment.read_at(at, end.saturating_sub(start)).await?)
         };
-        if place.is_own_record {
+        if part.is_own_record {
             self.check_owner(&head)?;
         }
-        if data.len() < place.to - start {
+        if data.len() < part.to - start {
             return Err(Error::new(ErrorKind::Corrupt, "the payload of a record is cut off"));
         }
         head.verify(first, &data)?;
-        Ok(data.slice(place.from - start..place.to - start))
+        Ok(data.slice(part.from - start..part.to - start))
     }
 
     /// Handles damaged bytes: counts and logs them, and drops those of a clean object.
@@ -314,8 +314,8 @@ impl Object {
     }
 
     fn place_of(&self, segment: SegmentKey, offset: u64) -> DamagedPlace {
-        let place = self.inner.by_number.get(&segment.directory).map(|index| &self.inner.places[*index]);
-        let directory = place.map_or_else(String::new, |place| place.directory.disk.label());
+        let volume = self.inner.by_number.get(&segment.directory).map(|index| &self.inner.volumes[*index]);
+        let directory = volume.map_or_else(String::new, |volume| volume.directory.disk.label());
         let file = self.segment(segment).map_or_else(|_| segment.number.to_string(), |segment| segment.header.name());
         DamagedPlace { directory, file, offset }
     }
@@ -345,8 +345,8 @@ impl Inner {
         for (key, _) in entry.uses() {
             let known = |segment: &ReadSegment| segment.key() == key;
             if !segments.last().is_some_and(known) && !segments.iter().any(known) {
-                let place = &self.places[*self.by_number.get(&key.directory)?];
-                segments.push(place.directory.segment_to_read(key.number)?);
+                let volume = &self.volumes[*self.by_number.get(&key.directory)?];
+                segments.push(volume.directory.segment_to_read(key.number)?);
             }
         }
         Some(segments)

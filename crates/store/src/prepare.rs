@@ -37,7 +37,9 @@ impl Inner {
 impl Store {
     /// Puts a staged object on stable storage without showing it. A commit publishes it later. If it is dropped before
     /// that, it becomes garbage; after a crash, [`Store::take_prepared`] returns it. An evictable object under the same
-    /// key is dropped for good: whatever happens to the commit, no start shows that object again.
+    /// key is dropped for good: whatever happens to the commit, no start shows that object again. Nor does it show an
+    /// older object, if a power cut has taken away what replaced that one. So prepared objects are only for catalogs
+    /// that are kept elsewhere: in the values of this store, an older value may be back without its object.
     ///
     /// # Errors
     /// As [`Store::commit`].
@@ -47,7 +49,7 @@ impl Store {
             return Ok(staged);
         }
         self.inner.sync_extents(std::slice::from_ref(&staged)).await?;
-        let place = &self.inner.places[staged.directory];
+        let volume = &self.inner.volumes[staged.directory];
         // Also when there is no object: an evicted one may still be in a segment.
         let is_pinned = self.inner.object(&staged.key).is_some_and(|object| object.is_pinned());
         let forget = if is_pinned { Vec::new() } else { vec![staged.key.clone()] };
@@ -55,9 +57,9 @@ impl Store {
         let _uncarried = self.inner.uncarried(&before).await;
         let body = body_of(&before);
         let drafts = vec![staged.body.draft(staged.payload.clone()), body.draft()];
-        let appended = place.log.append(drafts, Until::Synced).await?;
+        let appended = volume.log.append(drafts, Until::Synced).await?;
         let location = appended.locations[0];
-        let segment = place.directory.segment(location.segment.number);
+        let segment = volume.directory.segment(location.segment.number);
         // Reclaim keeps a log while its records are not applied.
         let Some((segment, pin)) = segment.and_then(|segment| segment.pin().map(|pin| (segment, pin))) else {
             return Err(Error::new(ErrorKind::Busy, "the log of a prepared object goes away"));

@@ -104,8 +104,8 @@ impl Inner {
             {
                 tracing::warn!(%error, "no snapshot could be written; a restart will take longer");
             }
-            for index in 0..self.places.len() {
-                look_at_space(&self.places[index].directory).await;
+            for index in 0..self.volumes.len() {
+                look_at_space(&self.volumes[index].directory).await;
                 self.make_room(index).await;
             }
             self.merge_small().await;
@@ -119,10 +119,10 @@ impl Inner {
     /// when each segment has had two turns, one to be put off and one to be reclaimed: by then, other directories may
     /// need room, too.
     async fn make_room(self: &Arc<Self>, index: usize) {
-        let directory = &self.places[index].directory;
+        let directory = &self.volumes[index].directory;
         let mut tried = Tried::default();
         // A victim may be in another directory.
-        let segments: usize = self.places.iter().map(|place| place.directory.segments.read().len()).sum();
+        let segments: usize = self.volumes.iter().map(|volume| volume.directory.segments.read().len()).sum();
         let turns = 2 * segments;
         if self.is_tight(directory) {
             self.end_long(index).await;
@@ -187,8 +187,8 @@ impl Inner {
     /// Merges the small segments that many starts leave. It stops when the directory lacks room, or when a writer waits
     /// for room anywhere.
     async fn merge_small(self: &Arc<Self>) {
-        for place in &self.places {
-            let directory = &place.directory;
+        for volume in &self.volumes {
+            let directory = &volume.directory;
             for _ in 0..MERGED_AT_ONCE {
                 let is_busy = self.is_tight(directory) || self.wishes.are_some() || directory.failed().is_some();
                 if is_busy || self.closed.load(Ordering::SeqCst) {
@@ -266,8 +266,8 @@ impl Inner {
         }
         // What is dropped here may be evictable because of a commit that only the operating system has. That commit
         // must be durable first.
-        for place in self.places.iter().filter(|place| place.directory.failed().is_none()) {
-            place.log.barrier().await?;
+        for volume in self.volumes.iter().filter(|volume| volume.directory.failed().is_none()) {
+            volume.log.barrier().await?;
         }
         let bytes = victim.length();
         directory.delete_segment(victim).await?;
@@ -374,7 +374,7 @@ impl Inner {
         let index = self.index_for_carried()?;
         let written = self.stream(index, kind).append(draft).await?;
         if object.is_pinned() {
-            self.places[index].directory.sync_extents(&written.segment).await?;
+            self.volumes[index].directory.sync_extents(&written.segment).await?;
         }
         kept.lock().keep(written.segment, written.pin);
         Ok(extent_at(extent.start, extent.bytes, written.location))
@@ -407,10 +407,10 @@ impl Inner {
         let draft = body.draft(payload);
         let index = self.index_for_carried()?;
         if entry.pinned {
-            let appended = self.places[index].log.append_carried(vec![draft]).await?;
+            let appended = self.volumes[index].log.append_carried(vec![draft]).await?;
             return Ok(appended.locations[0]);
         }
-        let written = self.places[index].fill.append(draft).await?;
+        let written = self.volumes[index].fill.append(draft).await?;
         let location = written.location;
         kept.lock().keep(written.segment, written.pin);
         Ok(location)

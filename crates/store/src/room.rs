@@ -15,10 +15,10 @@ use crate::{Class, Error, ErrorKind, Result, Shortage};
 
 /// How long a writer waits while the room does not grow. Longer than a slow disk takes for a segment or a snapshot, and
 /// shorter than clients wait for an answer.
-const PATIENCE: Duration = Duration::from_secs(10);
+const STALLED_MAX: Duration = Duration::from_secs(10);
 
 /// The same for a fill: a client reads meanwhile, and needs no copy here.
-const PATIENCE_OF_FILLS: Duration = Duration::from_millis(100);
+const STALLED_MAX_OF_FILLS: Duration = Duration::from_millis(100);
 
 /// A writer gives up after this many rounds of reclaim in which no segment came back. The first may have begun before
 /// the writer asked.
@@ -47,7 +47,7 @@ impl Room {
     pub(crate) fn begin_write(&mut self, bytes: u64) {
         let bytes = bytes.min(self.promised_bytes);
         self.promised_bytes -= bytes;
-        *self.inner.places[self.directory].directory.promised_bytes.lock() -= bytes;
+        *self.inner.volumes[self.directory].directory.promised_bytes.lock() -= bytes;
     }
 }
 
@@ -68,12 +68,12 @@ struct Progress {
     grown_in: u64,
     /// Number of rounds that had ended when the last segment came back.
     reclaimed_in: u64,
-    patience: Duration,
-    patient_until: Duration,
+    stalled_max: Duration,
+    deadline: Duration,
 }
 
 impl Progress {
-    fn new(inner: &Inner, patience: Duration) -> Self {
+    fn new(inner: &Inner, stalled_max: Duration) -> Self {
         let most_free = inner.most_free();
         let reclaimed_segments = inner.counters.lock().reclaimed_segments;
         // Read last, so that a round that ends meanwhile does not count as one without progress.
@@ -83,13 +83,13 @@ impl Progress {
             reclaimed_segments,
             grown_in: rounds,
             reclaimed_in: rounds,
-            patience,
-            patient_until: inner.env.clock.monotonic() + patience,
+            stalled_max,
+            deadline: inner.env.clock.monotonic() + stalled_max,
         }
     }
 
     /// How much longer to wait. `None` when waiting is in vain.
-    fn patience(&mut self, inner: &Inner) -> Option<Duration> {
+    fn time_left(&mut self, inner: &Inner) -> Option<Duration> {
         // Read before looking at the room: a round that ends meanwhile must not count without what it freed.
         let rounds = inner.rounds.load(Ordering::SeqCst);
         let (free, now) = (inner.most_free(), inner.env.clock.monotonic());
@@ -97,14 +97,14 @@ impl Progress {
         // Read after it: what was seen may come from any round that has ended by now.
         let seen_in = inner.rounds.load(Ordering::SeqCst);
         if free > self.most_free {
-            (self.most_free, self.grown_in, self.patient_until) = (free, seen_in, now + self.patience);
+            (self.most_free, self.grown_in, self.deadline) = (free, seen_in, now + self.stalled_max);
         }
         if reclaimed_segments > self.reclaimed_segments {
             (self.reclaimed_segments, self.reclaimed_in) = (reclaimed_segments, seen_in);
         }
         let is_idle = rounds >= self.grown_in.max(self.reclaimed_in) + IDLE_ROUNDS;
         let is_fruitless = rounds >= self.grown_in + FRUITLESS_ROUNDS;
-        let left = self.patient_until.saturating_sub(now);
+        let left = self.deadline.saturating_sub(now);
         (!is_idle && !is_fruitless && !left.is_zero()).then_some(left)
     }
 }
@@ -120,11 +120,11 @@ impl Inner {
             return Ok(room);
         }
         // One copy is no reason to evict others: a fill takes only room that reclaim makes anyway.
-        let (_wish, patience) = match class {
-            Class::Durable => (Some(self.wishes.add(bytes)), PATIENCE),
-            Class::Fill => (None, PATIENCE_OF_FILLS),
+        let (_wish, stalled_max) = match class {
+            Class::Durable => (Some(self.wishes.add(bytes)), STALLED_MAX),
+            Class::Fill => (None, STALLED_MAX_OF_FILLS),
         };
-        let mut progress = Progress::new(self, patience);
+        let mut progress = Progress::new(self, stalled_max);
         loop {
             // Registered before looking at the room, so that no later change is missed.
             let changed = self.room.notified();
@@ -132,25 +132,25 @@ impl Inner {
                 return Ok(room);
             }
             self.check_open()?;
-            let Some(patience) = progress.patience(self) else {
+            let Some(left) = progress.time_left(self) else {
                 let error = self.no_room(bytes);
                 self.counters.lock().refused_full +=
                     u64::from(class == Class::Durable && error.kind == ErrorKind::Full);
                 return Err(error);
             };
             self.maintenance.notify_one();
-            let stuck = self.env.clock.sleep(patience);
+            let stuck = self.env.clock.sleep(left);
             tokio::select! { biased; () = changed => {}, () = stuck => {} }
         }
     }
 
     fn no_room(&self, bytes: u64) -> Error {
-        let most = self.places.iter().map(|place| place.directory.room_when_empty()).max().unwrap_or(0);
+        let most = self.volumes.iter().map(|volume| volume.directory.room_when_empty()).max().unwrap_or(0);
         if bytes > most {
             let context = format!("{bytes} bytes are more than the {most} that one of the cache's disks can hold");
             return Error::new(ErrorKind::NeverFits, context);
         }
-        let short: Vec<String> = self.places.iter().filter_map(|place| shortage_of(&place.directory)).collect();
+        let short: Vec<String> = self.volumes.iter().filter_map(|volume| shortage_of(&volume.directory)).collect();
         let why = match short.len() {
             0 => "the cache's disks are full, and nothing that may leave them has left in time".to_owned(),
             _ => format!("no space left on device (ENOSPC): {}", short.join(", and ")),
@@ -162,7 +162,7 @@ impl Inner {
     /// segment, so another one than the roomiest may have it.
     fn take_room(self: &Arc<Self>, bytes: u64) -> Result<Option<Room>> {
         let roomiest = self.roomiest()?;
-        let mut order = std::iter::once(roomiest).chain(0..self.places.len());
+        let mut order = std::iter::once(roomiest).chain(0..self.volumes.len());
         let promised_bytes = if bytes > self.settings.inline_bytes_max { bytes } else { 0 };
         let taken = order.find(|index| self.take_room_of(*index, bytes, promised_bytes));
         Ok(taken.map(|directory| Room { inner: Arc::clone(self), directory, promised_bytes }))
@@ -170,7 +170,7 @@ impl Inner {
 
     /// Promises bytes of a directory if it has room.
     fn take_room_of(&self, index: usize, bytes: u64, promised_bytes: u64) -> bool {
-        let directory = &self.places[index].directory;
+        let directory = &self.volumes[index].directory;
         let mut promised = directory.promised_bytes.lock();
         let has_room = self.leaves_reserve(directory, bytes.saturating_add(*promised));
         if has_room {
@@ -189,8 +189,8 @@ impl Inner {
     }
 
     fn most_free(&self) -> u64 {
-        let healthy = self.places.iter().filter(|place| place.directory.failed().is_none());
-        healthy.map(|place| place.directory.unpromised_bytes()).max().unwrap_or(0)
+        let healthy = self.volumes.iter().filter(|volume| volume.directory.failed().is_none());
+        healthy.map(|volume| volume.directory.unpromised_bytes()).max().unwrap_or(0)
     }
 
     /// Whether a writer waits for more room than any directory has, and this directory is the nearest of those that can
@@ -199,11 +199,11 @@ impl Inner {
         if !self.wishes.are_some() {
             return false;
         }
-        let rooms: Vec<u64> = self.places.iter().map(|place| self.room_at_most(&place.directory)).collect();
+        let rooms: Vec<u64> = self.volumes.iter().map(|volume| self.room_at_most(&volume.directory)).collect();
         let most = rooms.iter().copied().max().unwrap_or(0);
         let Some(wish) = self.wishes.largest(most) else { return false };
         let able = (0..rooms.len()).filter(|at| rooms[*at] >= wish);
-        let nearest = able.max_by_key(|at| self.places[*at].directory.unpromised_bytes());
+        let nearest = able.max_by_key(|at| self.volumes[*at].directory.unpromised_bytes());
         nearest == Some(index) && !(0..rooms.len()).any(|at| self.has_room(at, wish))
     }
 

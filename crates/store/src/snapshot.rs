@@ -15,7 +15,7 @@ use std::time::Duration;
 use forebay_env::sync::atomic::Ordering;
 
 use crate::directory::Directory;
-use crate::inner::{Inner, LastSnapshot, Place};
+use crate::inner::{Inner, LastSnapshot, Volume};
 use crate::record::location::Position;
 use crate::segment::SegmentKind;
 use crate::table::{Entry, Row};
@@ -40,8 +40,8 @@ impl Inner {
     /// Writes a snapshot. The previous one stays until the new one is in place.
     pub(crate) async fn snapshot(&self) -> Result<()> {
         let _only_one = self.snapshot_lock.lock().await;
-        let healthy = self.places.iter().filter(|place| place.directory.failed().is_none());
-        let directories: Vec<_> = healthy.map(|place| Arc::clone(&place.directory)).collect();
+        let healthy = self.volumes.iter().filter(|volume| volume.directory.failed().is_none());
+        let directories: Vec<_> = healthy.map(|volume| Arc::clone(&volume.directory)).collect();
         if directories.is_empty() {
             return Err(Error::new(ErrorKind::Failed, "no directory takes writes"));
         }
@@ -90,7 +90,7 @@ impl Inner {
             ));
         }
         let held_in = copies.replace().await?;
-        let all: Vec<_> = self.places.iter().map(|place| Arc::clone(&place.directory)).collect();
+        let all: Vec<_> = self.volumes.iter().map(|volume| Arc::clone(&volume.directory)).collect();
         drop_older_snapshots(&all, &held_in).await;
         count_snapshots(&all, &held_in, bytes);
         self.shown_rows.store(shown_rows, Ordering::SeqCst);
@@ -113,11 +113,11 @@ impl Inner {
         let last = *self.last_snapshot.lock();
         let is_news = appended_bytes + last.replayed_bytes > last.appended_bytes;
         let period = PERIOD.max(Duration::from_secs(self.bytes_of_copies() / BYTES_PER_SECOND));
-        self.places.len() > 1 && is_news && self.env.clock.monotonic() >= last.at + period
+        self.volumes.len() > 1 && is_news && self.env.clock.monotonic() >= last.at + period
     }
 
     fn bytes_of_copies(&self) -> u64 {
-        self.places.iter().map(|place| place.directory.snapshot_bytes.load(Ordering::SeqCst)).sum()
+        self.volumes.iter().map(|volume| volume.directory.snapshot_bytes.load(Ordering::SeqCst)).sum()
     }
 
     /// A new snapshot is written after this much log. It is at least as much as the snapshot's copies take: otherwise a
@@ -131,19 +131,19 @@ impl Inner {
     pub(crate) fn expect_snapshots(&self) {
         let rows = self.objects.count.load(Ordering::Relaxed) + self.values.len() as u64;
         let shown = self.shown_rows.load(Ordering::SeqCst);
-        let bytes_of = |place: &Place| place.directory.snapshot_bytes.load(Ordering::SeqCst);
-        let last = self.places.iter().map(bytes_of).max().unwrap_or(0);
+        let bytes_of = |volume: &Volume| volume.directory.snapshot_bytes.load(Ordering::SeqCst);
+        let last = self.volumes.iter().map(bytes_of).max().unwrap_or(0);
         let next = if rows < shown {
             (last as f64 * (rows as f64 / shown as f64)) as u64
         } else {
             last + (rows - shown) * ROW_BYTES
         };
         let mut copies = 0;
-        for place in &self.places {
-            let has_next = copies < COPIES && place.directory.failed().is_none();
+        for volume in &self.volumes {
+            let has_next = copies < COPIES && volume.directory.failed().is_none();
             copies += usize::from(has_next);
-            let expected = if has_next || bytes_of(place) > 0 { next } else { 0 };
-            place.directory.next_snapshot_bytes.store(expected, Ordering::SeqCst);
+            let expected = if has_next || bytes_of(volume) > 0 { next } else { 0 };
+            volume.directory.next_snapshot_bytes.store(expected, Ordering::SeqCst);
         }
     }
 
@@ -158,15 +158,15 @@ impl Inner {
     /// Counts the log that the start replayed towards the next snapshot: processes may be short-lived.
     pub(crate) fn count_replayed_log(&self) {
         let shown = self.shown_positions.lock();
-        let of_place = |place: &Place| {
-            let from = shown.get(&place.directory.identity.number).copied();
+        let of_volume = |volume: &Volume| {
+            let from = shown.get(&volume.directory.identity.number).copied();
             let from = from.unwrap_or(Position { segment: 0, offset: 0 });
-            let segments = place.directory.segments.read();
+            let segments = volume.directory.segments.read();
             let logs = segments.range(from.segment..).filter(|(_, segment)| segment.header.kind == SegmentKind::Log);
             let behind = |number: u32| if number == from.segment { from.offset } else { 0 };
             logs.map(|(number, log)| log.length().saturating_sub(behind(*number))).sum::<u64>()
         };
-        let replayed: u64 = self.places.iter().map(of_place).sum();
+        let replayed: u64 = self.volumes.iter().map(of_volume).sum();
         self.snapshot_at_bytes.store(self.log_bytes_for_snapshot().saturating_sub(replayed), Ordering::Relaxed);
         let at = self.env.clock.monotonic();
         *self.last_snapshot.lock() = LastSnapshot { at, appended_bytes: 0, replayed_bytes: replayed };
@@ -175,12 +175,12 @@ impl Inner {
     /// Makes durable what commits left to the operating system: a snapshot must not show an object whose bytes a power
     /// cut may take away.
     async fn settle(&self) -> Result<()> {
-        for place in self.places.iter().filter(|place| place.directory.failed().is_none()) {
-            let segments: Vec<_> = place.directory.segments.read().values().cloned().collect();
+        for volume in self.volumes.iter().filter(|volume| volume.directory.failed().is_none()) {
+            let segments: Vec<_> = volume.directory.segments.read().values().cloned().collect();
             for segment in segments.iter().filter(|segment| segment.header.kind == SegmentKind::Bulk) {
-                place.directory.sync_extents(segment).await?;
+                volume.directory.sync_extents(segment).await?;
             }
-            place.log.barrier().await?;
+            volume.log.barrier().await?;
         }
         Ok(())
     }
@@ -189,8 +189,8 @@ impl Inner {
     /// as missing.
     pub(crate) async fn settle_logs(&self) {
         let shown = self.shown_positions.lock().clone();
-        for place in self.places.iter().filter(|place| place.directory.failed().is_none()) {
-            let (directory, number) = (&place.directory, place.directory.identity.number);
+        for volume in self.volumes.iter().filter(|volume| volume.directory.failed().is_none()) {
+            let (directory, number) = (&volume.directory, volume.directory.identity.number);
             let Some(position) = shown.get(&number) else { continue };
             if self.settled_positions.lock().get(&number) == Some(position) {
                 continue;
@@ -211,10 +211,10 @@ impl Inner {
         loop {
             let voids = self.voids.count();
             let ends = self.log_ends();
-            for (place, end) in self.places.iter().zip(&ends) {
+            for (volume, end) in self.volumes.iter().zip(&ends) {
                 // Commits that may wait stop waiting now. A log that takes no more writes answers all of them.
-                let _may_fail = place.log.barrier().await;
-                place.log.applied(*end).await;
+                let _may_fail = volume.log.barrier().await;
+                volume.log.applied(*end).await;
             }
             let start = self.try_snapshot_start(&ends)?;
             if self.voids.count() == voids {
@@ -228,16 +228,16 @@ impl Inner {
     /// replayed delete could remove what was written after it.
     fn log_ends(&self) -> Vec<Position> {
         let _applying = self.applying.write();
-        self.places.iter().map(|place| place.log.end()).collect()
+        self.volumes.iter().map(|volume| volume.log.end()).collect()
     }
 
     fn try_snapshot_start(&self, ends: &[Position]) -> Option<(Chunk<'static>, HashMap<u16, Position>)> {
         let mut positions = Vec::new();
         let (mut complete_fills, mut min_versions) = (Vec::new(), Vec::new());
-        for (place, end) in self.places.iter().zip(ends) {
-            let number = place.directory.identity.number;
-            let segments = place.directory.segments.read();
-            positions.push((number, position_in(place, *end)?));
+        for (volume, end) in self.volumes.iter().zip(ends) {
+            let number = volume.directory.identity.number;
+            let segments = volume.directory.segments.read();
+            positions.push((number, position_in(volume, *end)?));
             for segment in segments.values() {
                 let is_complete = segment.is_sealed() && !segment.is_pinned();
                 if segment.header.kind == SegmentKind::Fill && is_complete {
@@ -247,7 +247,7 @@ impl Inner {
             }
         }
         let next_sequence = self.sequence.load(Ordering::SeqCst);
-        let store = self.places[0].directory.identity.store;
+        let store = self.volumes[0].directory.identity.store;
         let known = positions.iter().copied().collect();
         // Taken after the positions: a fill that was dropped by a commit before them must not count as unapplied.
         let (fills_before, unapplied_fills) = self.fills.unapplied(&self.sequence);
@@ -266,11 +266,11 @@ impl Inner {
 
 /// Where the replay of a log begins. Nothing before this position can be lost in a power cut. `None` while commits end
 /// that met the failure of the directory.
-fn position_in(place: &Place, end: Position) -> Option<Position> {
-    match place.directory.failed() {
+fn position_in(volume: &Volume, end: Position) -> Option<Position> {
+    match volume.directory.failed() {
         None => Some(end),
-        Some(_) if place.log.is_applying() => None,
+        Some(_) if volume.log.is_applying() => None,
         // It takes no more writes. What the tables do not show of it was not acknowledged.
-        Some(_) => Some(Position { segment: place.directory.next_number(), offset: 0 }),
+        Some(_) => Some(Position { segment: volume.directory.next_number(), offset: 0 }),
     }
 }

@@ -14,7 +14,7 @@ use tracing::Instrument;
 use crate::damaged::Damaged;
 use crate::directory::{Directory, SEGMENTS_MIN};
 use crate::fills::Fills;
-use crate::inner::{Inner, Place};
+use crate::inner::{Inner, Volume};
 use crate::log::voids::Voids;
 use crate::log::{Log, LogParts};
 use crate::object::Object;
@@ -57,7 +57,7 @@ impl Store {
         let (sequence, counters) =
             (Arc::new(AtomicU64::new(recovered.next_sequence)), Arc::<Mutex<Counters>>::default());
         let (fills, voids) = (Arc::<Fills>::default(), Arc::<Voids>::default());
-        let place = |directory: &Arc<Directory>| {
+        let volume = |directory: &Arc<Directory>| {
             let stream = |kind| Stream::new(Arc::clone(directory), kind, Arc::clone(&sequence), Arc::clone(&fills));
             let log = Log::start(LogParts {
                 directory: Arc::clone(directory),
@@ -68,7 +68,7 @@ impl Store {
                 voids: Arc::clone(&voids),
                 sync_delay: settings.sync_delay,
             });
-            Place {
+            Volume {
                 directory: Arc::clone(directory),
                 log,
                 bulk: stream(SegmentKind::Bulk),
@@ -79,11 +79,11 @@ impl Store {
         for directory in &recovered.directories {
             directory.look_at_space().await;
         }
-        let places: Vec<Place> = recovered.directories.iter().map(place).collect();
+        let volumes: Vec<Volume> = recovered.directories.iter().map(volume).collect();
         let by_number =
-            places.iter().enumerate().map(|(index, place)| (place.directory.identity.number, index)).collect();
+            volumes.iter().enumerate().map(|(index, volume)| (volume.directory.identity.number, index)).collect();
         let inner = Arc::new(Inner {
-            places,
+            volumes,
             by_number,
             objects: recovered.tables.objects,
             values: recovered.tables.values,
@@ -302,7 +302,7 @@ impl Store {
     }
 
     pub fn usage(&self) -> Usage {
-        let sum = |of: fn(&Directory) -> u64| self.inner.places.iter().map(|place| of(&place.directory)).sum();
+        let sum = |of: fn(&Directory) -> u64| self.inner.volumes.iter().map(|volume| of(&volume.directory)).sum();
         Usage {
             capacity_bytes: sum(Directory::segment_bytes_max),
             pinned_bytes: self.inner.pinned_bytes.load(Ordering::SeqCst),
@@ -316,10 +316,10 @@ impl Store {
     }
 
     pub fn stalled(&self) -> Stalled {
-        let healthy = self.inner.places.iter().filter(|place| place.directory.failed().is_none());
+        let healthy = self.inner.volumes.iter().filter(|volume| volume.directory.failed().is_none());
         let (mut stalled, mut others) = (0, 0);
-        for place in healthy {
-            *(if place.directory.unanswered.is_stalled() { &mut stalled } else { &mut others }) += 1;
+        for volume in healthy {
+            *(if volume.directory.unanswered.is_stalled() { &mut stalled } else { &mut others }) += 1;
         }
         match (stalled, others) {
             (0, _) => Stalled::Nowhere,
@@ -338,13 +338,13 @@ impl Store {
     }
 
     pub fn health(&self) -> Vec<DirectoryHealth> {
-        self.inner.places.iter().map(|place| place.directory.health()).collect()
+        self.inner.volumes.iter().map(|volume| volume.directory.health()).collect()
     }
 
     /// Looks anew how much room others have left on the file systems. One that does not answer holds up the end of
     /// this, and none of the others.
     pub async fn look_at_space(&self) {
-        join_all(self.inner.places.iter().map(|place| look_at_space(&place.directory))).await;
+        join_all(self.inner.volumes.iter().map(|volume| look_at_space(&volume.directory))).await;
     }
 
     /// Finishes what is in flight, writes a snapshot and stops. Later calls fail with `Closed`.
@@ -361,16 +361,16 @@ impl Store {
         if let Some(task) = task {
             task.join().await;
         }
-        for place in &inner.places {
-            place.fill.seal().await;
+        for volume in &inner.volumes {
+            volume.fill.seal().await;
         }
         let result = inner.snapshot().await;
-        for place in &inner.places {
-            place.log.close().await;
+        for volume in &inner.volumes {
+            volume.log.close().await;
         }
         if result.is_ok() && inner.is_all_shown() {
-            for place in &inner.places {
-                let disk = place.directory.disk.as_ref();
+            for volume in &inner.volumes {
+                let disk = volume.directory.disk.as_ref();
                 if let Err(error) = closed::mark(disk).await {
                     tracing::warn!(directory = disk.label(), %error, "the clean stop could not be marked");
                 }
@@ -384,9 +384,9 @@ impl Inner {
     /// Whether the last snapshot covers everything that is in the logs.
     fn is_all_shown(&self) -> bool {
         let shown = self.shown_positions.lock();
-        self.places.iter().all(|place| {
-            let directory = &place.directory;
-            directory.failed().is_none() && shown.get(&directory.identity.number) == Some(&place.log.replay_from())
+        self.volumes.iter().all(|volume| {
+            let directory = &volume.directory;
+            directory.failed().is_none() && shown.get(&directory.identity.number) == Some(&volume.log.replay_from())
         })
     }
 

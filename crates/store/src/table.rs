@@ -229,15 +229,15 @@ impl Shard {
     }
 }
 
-/// The place of one key in its shard, which stays locked meanwhile.
-pub(crate) struct Place<'a> {
+/// One key in its shard, which stays locked meanwhile.
+pub(crate) struct LockedKey<'a> {
     shard: RwLockWriteGuard<'a, Shard>,
     hasher: &'a HashState,
     hash: u64,
     key: &'a [u8],
 }
 
-impl Place<'_> {
+impl LockedKey<'_> {
     pub(crate) fn get(&self) -> Option<&Arc<Entry>> {
         self.shard.entries.find(self.hash, |entry| entry.key() == self.key)
     }
@@ -292,9 +292,9 @@ impl Objects {
         self.shard(hash).read().entries.find(hash, |entry| entry.key() == key).cloned()
     }
 
-    pub(crate) fn place<'a>(&'a self, key: &'a [u8]) -> Place<'a> {
+    pub(crate) fn lock<'a>(&'a self, key: &'a [u8]) -> LockedKey<'a> {
         let hash = self.hash(key);
-        Place { shard: self.shard(hash).write(), hasher: &self.hasher, hash, key }
+        LockedKey { shard: self.shard(hash).write(), hasher: &self.hasher, hash, key }
     }
 
     fn shard(&self, hash: u64) -> &RwLock<Shard> {

@@ -24,7 +24,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use async_trait::async_trait;
-use forebay_env::{Env, RequesterPlaces};
+use forebay_env::{Env, RequesterPermits};
 use forebay_types::{ByteRange, ETag, ObjectKey, Tags};
 use parking_lot::Mutex;
 
@@ -39,7 +39,7 @@ use errors::{failed, is_absent};
 use names::Kept;
 pub use own::OWN_DIRECTORY;
 use own::own;
-use paths::{Durable, Place};
+use paths::{Durable, FileLocation};
 pub use root::DirectoryRoot;
 use tree::{Root, Tree};
 
@@ -65,7 +65,7 @@ struct Inner {
     /// Held while names change: checking a condition and putting a file into place is one step.
     names: Mutex<()>,
     durable: Durable,
-    uploads: RequesterPlaces,
+    uploads: RequesterPermits,
     calls: DirectoryCalls,
     kept: Kept,
 }
@@ -100,7 +100,7 @@ impl DirectoryStore {
 
     /// A directory that is assumed to exist.
     fn assume(env: Env, root: Root, calls: DirectoryCalls, kept: Kept) -> Self {
-        let (names, durable, uploads) = (Mutex::default(), Durable::default(), RequesterPlaces::new(UPLOADS_MAX));
+        let (names, durable, uploads) = (Mutex::default(), Durable::default(), RequesterPermits::new(UPLOADS_MAX));
         Self { inner: Arc::new(Inner { env, root, names, durable, uploads, calls, kept }) }
     }
 }
@@ -183,23 +183,23 @@ impl Inner {
                 continue;
             }
             let before = Self::check(tree, key, condition)?;
-            let place = match &before {
-                Some(before) => Place::present(before.path.clone()),
-                None => paths::make_place(tree, key).map_err(making)?,
+            let location = match &before {
+                Some(before) => FileLocation::present(before.path.clone()),
+                None => paths::make_location(tree, key).map_err(making)?,
             };
             if !is_ensured {
-                self.durable.ensure(tree, &place.directories).map_err(syncing)?;
+                self.durable.ensure(tree, &location.directories).map_err(syncing)?;
             }
-            let place = match temporary.rename(&place.path) {
+            let location = match temporary.rename(&location.path) {
                 // Somebody has made a directory of this name for another key, and nobody can remove it while the lock
                 // is held.
                 Err(error) if error.kind() == io::ErrorKind::IsADirectory => {
-                    let place = paths::make_place(temporary.tree(), key).map_err(making)?;
-                    temporary.rename(&place.path).map(|()| place)
+                    let location = paths::make_location(temporary.tree(), key).map_err(making)?;
+                    temporary.rename(&location.path).map(|()| location)
                 }
-                renamed => renamed.map(|()| place),
+                renamed => renamed.map(|()| location),
             };
-            break (before, place.map_err(|error| failed("rename a file", error))?.path);
+            break (before, location.map_err(|error| failed("rename a file", error))?.path);
         };
         let tree = temporary.tree();
         sync_directory(tree, target.parent())?;
@@ -241,9 +241,9 @@ impl Inner {
             Some(present) => present.path,
             None => paths::candidates(key)[0].clone(),
         };
-        let place = Place::present(path);
-        self.durable.ensure(&tree, &place.directories).map_err(|error| failed("sync a directory", error))?;
-        let parents = place.path.ancestors().skip(1);
+        let location = FileLocation::present(path);
+        self.durable.ensure(&tree, &location.directories).map_err(|error| failed("sync a directory", error))?;
+        let parents = location.path.ancestors().skip(1);
         let mut there = parents.filter(|parent| tree.metadata(parent).is_ok_and(|stat| stat.is_dir()));
         sync_directory(&tree, there.next()).map(drop)
     }

@@ -25,7 +25,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use forebay_env::{Env, RequesterPlaces};
+use forebay_env::{Env, RequesterPermits};
 use forebay_types::{ByteRange, ETag, ObjectKey, Tags};
 use tokio::sync::{Mutex, MutexGuard};
 
@@ -35,7 +35,7 @@ use crate::{
 use meta::{Attributes, remote_etag};
 use remote::{Remote, Status};
 pub use root::HdfsRoot;
-pub use settings::HdfsPlace;
+pub use settings::HdfsLocation;
 use sweep::Writing;
 use upload::{Temporary, check};
 use walk::no_directory;
@@ -49,7 +49,7 @@ const LOCKS: usize = 64;
 /// One bucket as a directory in HDFS.
 pub struct HdfsStore {
     env: Env,
-    place: HdfsPlace,
+    location: HdfsLocation,
     remote: Arc<Remote>,
     work: Arc<Work>,
     /// The directory of the mount has been seen. Uploads make directories, and this one is not theirs to make.
@@ -63,14 +63,14 @@ struct Work {
     /// Held while the file of a key changes: checking a condition and putting a file into place is one step, as far as
     /// this process is concerned.
     locks: Vec<Mutex<()>>,
-    uploads: RequesterPlaces,
+    uploads: RequesterPermits,
     writing: Writing,
 }
 
 impl Work {
     fn new() -> Self {
         let locks = (0..LOCKS).map(|_| Mutex::default()).collect();
-        Self { locks, uploads: RequesterPlaces::new(UPLOADS_MAX), writing: Writing::default() }
+        Self { locks, uploads: RequesterPermits::new(UPLOADS_MAX), writing: Writing::default() }
     }
 }
 
@@ -78,8 +78,8 @@ fn not_found(key: &ObjectKey) -> Error {
     Error::new(ErrorKind::NotFound, format!("{:?} does not exist", key.as_str()))
 }
 
-fn label(place: &HdfsPlace) -> String {
-    format!("hdfs://{}{}", place.authority, place.path)
+fn label(location: &HdfsLocation) -> String {
+    format!("hdfs://{}{}", location.authority, location.path)
 }
 
 impl HdfsStore {
@@ -87,17 +87,17 @@ impl HdfsStore {
     ///
     /// # Errors
     /// `Invalid` when the Hadoop configuration can't be read, or does not know the nameservice.
-    pub fn new(env: Env, place: HdfsPlace) -> Result<Self> {
-        let remote = Arc::new(connect::connect(&env, &place)?);
-        Ok(Self::assume(env, place, remote, Arc::new(Work::new())))
+    pub fn new(env: Env, location: HdfsLocation) -> Result<Self> {
+        let remote = Arc::new(connect::connect(&env, &location)?);
+        Ok(Self::assume(env, location, remote, Arc::new(Work::new())))
     }
 
-    fn assume(env: Env, place: HdfsPlace, remote: Arc<Remote>, work: Arc<Work>) -> Self {
-        Self { env, place, remote, work, is_there: AtomicBool::default(), swept: Mutex::default() }
+    fn assume(env: Env, location: HdfsLocation, remote: Arc<Remote>, work: Arc<Work>) -> Self {
+        Self { env, location, remote, work, is_there: AtomicBool::default(), swept: Mutex::default() }
     }
 
     fn base(&self) -> &str {
-        if self.place.path.is_empty() { "/" } else { &self.place.path }
+        if self.location.path.is_empty() { "/" } else { &self.location.path }
     }
 
     /// # Errors
@@ -286,6 +286,6 @@ impl UnderStore for HdfsStore {
     }
 
     fn label(&self) -> String {
-        label(&self.place)
+        label(&self.location)
     }
 }

@@ -7,7 +7,7 @@ use std::str::FromStr;
 
 use percent_encoding::{AsciiSet, CONTROLS, percent_decode_str, utf8_percent_encode};
 
-use crate::hdfs::HdfsPlace;
+use crate::hdfs::HdfsLocation;
 
 /// Characters that would end an option's value, or are decoded when it is read.
 const OPTION: &AsciiSet = &CONTROLS.add(b'%').add(b'&');
@@ -25,7 +25,7 @@ pub enum UnderStoreUrl {
         endpoint: Option<String>,
         region: Option<String>,
     },
-    Hdfs(HdfsPlace),
+    Hdfs(HdfsLocation),
 }
 
 /// What is wrong with a URL. The text contains nothing of the URL: a secret may be in a place where none belongs.
@@ -49,8 +49,8 @@ impl FromStr for UnderStoreUrl {
         let Some(rest) = text.strip_prefix("s3://") else {
             return Err(InvalidUrl("it begins with file://, s3:// or hdfs://"));
         };
-        let (place, query) = rest.split_once('?').unwrap_or((rest, ""));
-        let (bucket, prefix) = place.split_once('/').unwrap_or((place, ""));
+        let (location, query) = rest.split_once('?').unwrap_or((rest, ""));
+        let (bucket, prefix) = location.split_once('/').unwrap_or((location, ""));
         if bucket.contains('@') || bucket.ends_with(':') || has_port(bucket) {
             return Err(InvalidUrl("an endpoint is an option, as in s3://bucket?endpoint=http://host:port"));
         }
@@ -91,9 +91,9 @@ fn options(query: &str) -> impl Iterator<Item = Result<(&str, Cow<'_, str>), Inv
 }
 
 /// The place in HDFS that is written behind `hdfs://`.
-fn hdfs(text: &str) -> Result<HdfsPlace, InvalidUrl> {
-    let (place, query) = text.split_once('?').unwrap_or((text, ""));
-    let (authority, path) = place.split_once('/').unwrap_or((place, ""));
+fn hdfs(text: &str) -> Result<HdfsLocation, InvalidUrl> {
+    let (location, query) = text.split_once('?').unwrap_or((text, ""));
+    let (authority, path) = location.split_once('/').unwrap_or((location, ""));
     if authority.is_empty() {
         return Err(InvalidUrl("HDFS is written as hdfs://namenode:port/dir or hdfs://nameservice/dir"));
     }
@@ -105,22 +105,22 @@ fn hdfs(text: &str) -> Result<HdfsPlace, InvalidUrl> {
         return Err(InvalidUrl("a directory of HDFS has no empty names, no . and .., and no colon"));
     }
     let path = if path.is_empty() { String::new() } else { format!("/{path}") };
-    let mut place = HdfsPlace { authority: authority.to_owned(), path, ..HdfsPlace::default() };
+    let mut location = HdfsLocation { authority: authority.to_owned(), path, ..HdfsLocation::default() };
     for option in options(query) {
         let (name, value) = option?;
         let field = match name {
-            "hadoop_conf_dir" => &mut place.hadoop_conf_dir,
-            "user" => &mut place.user,
-            "principal" => &mut place.principal,
-            "keytab" => &mut place.keytab,
+            "hadoop_conf_dir" => &mut location.hadoop_conf_dir,
+            "user" => &mut location.user,
+            "principal" => &mut location.principal,
+            "keytab" => &mut location.keytab,
             _ => return Err(InvalidUrl("an option is neither hadoop_conf_dir, user, principal nor keytab")),
         };
         *field = Some(value.into_owned());
     }
-    if place.keytab.is_some() && place.principal.is_none() {
+    if location.keytab.is_some() && location.principal.is_none() {
         return Err(InvalidUrl("a keytab needs a principal"));
     }
-    Ok(place)
+    Ok(location)
 }
 
 fn write_options<'a>(
@@ -140,7 +140,7 @@ impl fmt::Display for UnderStoreUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (bucket, prefix, endpoint, region) = match self {
             Self::Directory(path) => return write!(f, "file://{}", path.display()),
-            Self::Hdfs(HdfsPlace { authority, path, hadoop_conf_dir, user, principal, keytab }) => {
+            Self::Hdfs(HdfsLocation { authority, path, hadoop_conf_dir, user, principal, keytab }) => {
                 write!(f, "hdfs://{authority}{path}")?;
                 let options = [
                     ("hadoop_conf_dir", hadoop_conf_dir),
@@ -206,22 +206,22 @@ mod tests {
 
     #[test]
     fn urls_name_directories_in_hdfs() {
-        let place = HdfsPlace { authority: "name:8020".into(), ..HdfsPlace::default() };
-        for (text, place) in [
-            ("hdfs://name:8020", place.clone()),
-            ("hdfs://name:8020/", place.clone()),
-            ("hdfs://name:8020/a/b/", HdfsPlace { path: "/a/b".into(), ..place.clone() }),
+        let location = HdfsLocation { authority: "name:8020".into(), ..HdfsLocation::default() };
+        for (text, location) in [
+            ("hdfs://name:8020", location.clone()),
+            ("hdfs://name:8020/", location.clone()),
+            ("hdfs://name:8020/a/b/", HdfsLocation { path: "/a/b".into(), ..location.clone() }),
             (
                 "hdfs://name:8020/a?user=me&hadoop_conf_dir=/etc%20x",
-                HdfsPlace {
+                HdfsLocation {
                     path: "/a".into(),
                     user: Some("me".into()),
                     hadoop_conf_dir: Some("/etc x".into()),
-                    ..place.clone()
+                    ..location.clone()
                 },
             ),
         ] {
-            assert_eq!(text.parse(), Ok(UnderStoreUrl::Hdfs(place)), "{text}");
+            assert_eq!(text.parse(), Ok(UnderStoreUrl::Hdfs(location)), "{text}");
         }
     }
 

@@ -36,7 +36,7 @@ struct Live {
 }
 
 /// A session that holds.
-pub(crate) struct Found {
+pub(crate) struct ValidSession {
     id_hash: String,
     /// As the user is now.
     pub(crate) user: Arc<User>,
@@ -77,7 +77,7 @@ impl Sessions {
     }
 
     /// The session of an id, which counts as used. A session whose user is gone or has other keys ends here.
-    pub(crate) fn find(&self, env: &Env, users: &Users, id: &str) -> Option<Found> {
+    pub(crate) fn find(&self, env: &Env, users: &Users, id: &str) -> Option<ValidSession> {
         let (wanted, now) = (hash(id), env.clock.monotonic());
         let mut live = self.live.lock();
         live.retain(|session| session.holds(now));
@@ -87,10 +87,10 @@ impl Sessions {
             return None;
         };
         live[at].used = now;
-        Some(Found { id_hash: wanted, user, session: live[at].show(env, now) })
+        Some(ValidSession { id_hash: wanted, user, session: live[at].show(env, now) })
     }
 
-    pub(crate) fn end(&self, found: &Found) {
+    pub(crate) fn end(&self, found: &ValidSession) {
         self.live.lock().retain(|session| session.id_hash != found.id_hash);
     }
 }

@@ -123,7 +123,7 @@ impl Load<'_> {
             let prefix = run.scope.prefix.clone();
             let request =
                 ListObjects { prefix, start_after, limit: BATCH_OBJECTS, revalidates: true, ..ListObjects::default() };
-            let page = run.patiently(|| run.worker.list(bucket, &request)).await?;
+            let page = run.with_retries(|| run.worker.list(bucket, &request)).await?;
             let Some(last) = page.objects.last().map(|object| object.key.clone()) else { return Ok(()) };
             let keys = page.objects.into_iter().filter_map(|object| ObjectKey::new(&object.key).ok());
             let paths = keys.map(|key| ObjectPath::new(bucket.clone(), key)).filter(|path| run.is_about(path));

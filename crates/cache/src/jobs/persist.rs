@@ -9,7 +9,7 @@ use futures::{FutureExt, StreamExt, stream};
 use super::JobProgress;
 use super::run::Run;
 use crate::Result;
-use crate::persist::{Failure, LargeUploads};
+use crate::persist::{LargeUploads, PersistError};
 
 /// The job handles what is pending when it begins, so that it ends under a steady load.
 pub(super) async fn run(run: &Run) -> Result<()> {
@@ -63,7 +63,7 @@ async fn try_to_persist(run: &Run, path: &ObjectPath, large: &LargeUploads) -> R
     let current = run.worker.current(path).await?;
     let bytes = current.record.as_ref().map_or(0, |record| record.size);
     if !run.request.dry_run {
-        let _place = large.place(&current).await;
+        let _permit = large.permit(&current).await;
         if !persist_when_settled(run, path).await? {
             return Ok(());
         }
@@ -90,7 +90,7 @@ async fn persist_when_settled(run: &Run, path: &ObjectPath) -> Result<bool> {
                 run.worker.home.queue.hurry(path);
                 return Ok(true);
             }
-            Err(Failure::Unsettled(pause)) => {
+            Err(PersistError::Unsettled(pause)) => {
                 let seconds = pause.as_secs_f64().ceil();
                 let why =
                     format!("{seconds} s (settle_time), as an earlier request to the under store may be in flight");

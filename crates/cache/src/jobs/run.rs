@@ -113,7 +113,7 @@ impl Run {
         if let Some(bucket) = &self.scope.bucket {
             return Ok(vec![bucket.clone()]);
         }
-        let listed = self.patiently(|| self.worker.list_buckets()).await?;
+        let listed = self.with_retries(|| self.worker.list_buckets()).await?;
         let mut buckets: Vec<_> = listed.into_iter().map(|bucket| bucket.name).collect();
         buckets.sort_unstable();
         Ok(buckets)
@@ -140,7 +140,7 @@ impl Run {
     }
 
     /// Retries a request until the under store answers. In the meantime, the job says what it waits for.
-    pub(super) async fn patiently<T, F: Future<Output = Result<T>>>(
+    pub(super) async fn with_retries<T, F: Future<Output = Result<T>>>(
         &self,
         mut request: impl FnMut() -> F,
     ) -> Result<T> {
@@ -200,7 +200,7 @@ impl Run {
     pub(super) async fn until_answered(&self, bucket: &BucketName) -> Result<()> {
         self.until_engine_answers().await;
         let mount = self.worker.buckets.mount(bucket).await?;
-        self.patiently(|| async { Ok(mount.background.probe(&self.scope.prefix).await?) }).await
+        self.with_retries(|| async { Ok(mount.background.probe(&self.scope.prefix).await?) }).await
     }
 
     /// Waits until this worker has a lease again.

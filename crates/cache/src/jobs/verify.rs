@@ -93,7 +93,7 @@ async fn compare_bucket(run: &Run, bucket: &BucketName, mut after: Option<String
             Some(after) => first.clone().max(records::successor(&key_of(bucket, after))),
             None => first.clone(),
         };
-        let page = run.patiently(|| async { Ok(mount.background.list(&request).await?) }).await?;
+        let page = run.with_retries(|| async { Ok(mount.background.list(&request).await?) }).await?;
         let page_end = page.next.as_ref().map_or(last.clone(), |next| records::successor(&key_of(bucket, next)));
         let mut end = page_end.clone();
         let found = run.worker.catalog.scan(&from, &end, PAGE).await?;

@@ -15,7 +15,7 @@ use crate::{Error, ErrorKind, Result};
 
 /// Records of all homes.
 #[derive(Default)]
-pub(crate) struct Found {
+pub(crate) struct RecordsOfAll {
     pub(crate) records: Vec<FoundRecord>,
     /// There are no others up to here. `None`: up to the end of the range.
     pub(crate) end: Option<Bytes>,
@@ -58,7 +58,7 @@ impl Worker {
     ///
     /// # Errors
     /// `Unavailable` when some key of the cluster is at home nowhere, or its home does not answer.
-    pub(crate) async fn records_of_all(&self, from: &Bytes, to: &Bytes, limit: usize) -> Result<Found> {
+    pub(crate) async fn records_of_all(&self, from: &Bytes, to: &Bytes, limit: usize) -> Result<RecordsOfAll> {
         let Some(others) = &self.others else {
             let losses = self.all_at_home()?;
             let found = self.catalog.scan(from, to, limit).await?;
@@ -68,7 +68,7 @@ impl Worker {
             }
             let end = found.last().filter(|_| found.len() >= limit).map(|(key, _)| key.clone());
             let own = |(key, found): (Bytes, Versioned)| FoundRecord { key, value: found.value, checksums: None };
-            return Ok(Found { records: found.into_iter().map(own).collect(), end });
+            return Ok(RecordsOfAll { records: found.into_iter().map(own).collect(), end });
         };
         let until = self.env.clock.monotonic() + MOVE_MAX;
         loop {
@@ -80,7 +80,7 @@ impl Worker {
         }
     }
 
-    async fn ask_all(&self, others: &dyn OtherWorkers, from: &Bytes, to: &Bytes, limit: usize) -> Result<Found> {
+    async fn ask_all(&self, others: &dyn OtherWorkers, from: &Bytes, to: &Bytes, limit: usize) -> Result<RecordsOfAll> {
         let range = RecordRange { from: from.to_vec(), to: to.to_vec(), limit: limit as u32 };
         let workers = others.workers();
         let own = self.home_records(&range);
@@ -106,7 +106,7 @@ impl Worker {
 ///
 /// # Errors
 /// `Unavailable` unless each slot is in one answer and no other: it has no home, or has changed it meanwhile.
-fn merge(answers: Vec<HomeRecords>, limit: usize) -> Result<Found> {
+fn merge(answers: Vec<HomeRecords>, limit: usize) -> Result<RecordsOfAll> {
     check_covered(answers.iter().map(|answer| &answer.slots))?;
     let end = answers.iter().filter_map(|answer| answer.end.clone()).min();
     let mut records: Vec<HomeRecord> = answers.into_iter().flat_map(|answer| answer.records).collect();
@@ -123,7 +123,7 @@ fn merge(answers: Vec<HomeRecords>, limit: usize) -> Result<Found> {
         value: record.value.into(),
         checksums: Some(record.checksums),
     };
-    Ok(Found { records: records.into_iter().map(found).collect(), end: end.map(Bytes::from) })
+    Ok(RecordsOfAll { records: records.into_iter().map(found).collect(), end: end.map(Bytes::from) })
 }
 
 /// # Errors

@@ -10,14 +10,14 @@ use forebay_types::{BucketName, ObjectPath};
 use forebay_ufs::{ListPage, ListRequest, ListedObject, UnderStore};
 
 use crate::list::pages::{KeptPage, PageKey};
-use crate::list::positions::{PLACE_AGE_MAX, Position};
+use crate::list::positions::{POSITION_AGE_MAX, Position};
 use crate::metrics::{PageLabels, PageSource};
 use crate::scope::Scope;
 use crate::worker::Worker;
 use crate::{ListObjects, Result};
 
 /// An answer of the under store, to this request or to an earlier one.
-pub(crate) struct Found {
+pub(crate) struct ListedPage {
     pub(crate) kept: Arc<KeptPage>,
     pub(crate) is_earlier: bool,
 }
@@ -40,20 +40,20 @@ impl Worker {
         request: &ListRequest,
         at: &Position,
         may_be_earlier: bool,
-    ) -> Result<Found> {
+    ) -> Result<ListedPage> {
         let ttl = self.list_ttl(bucket, &request.prefix);
         let key = PageKey::of(bucket, request);
         let mut flight = None;
         if may_be_earlier && !ttl.is_zero() {
             let now = self.env.clock.monotonic();
             if let Some(kept) = self.home.pages.get(&key, request.limit, now, ttl) {
-                return Ok(Found { kept: with_usable_token(kept, now), is_earlier: true });
+                return Ok(ListedPage { kept: with_usable_token(kept, now), is_earlier: true });
             }
             let (mine, outcome) = self.home.pages.flights.begin(&(key.clone(), request.limit));
             if mine.is_none()
                 && let Ok(kept) = outcome.await
             {
-                return Ok(Found { kept, is_earlier: true });
+                return Ok(ListedPage { kept, is_earlier: true });
             }
             flight = mine;
         }
@@ -78,7 +78,7 @@ impl Worker {
         if let Some(flight) = flight {
             flight.end(Arc::clone(&kept));
         }
-        Ok(Found { kept, is_earlier: false })
+        Ok(ListedPage { kept, is_earlier: false })
     }
 
     /// An object as a page shows it that is kept and younger than `metadata_ttl`, and since when it is known. `None`
@@ -145,7 +145,7 @@ impl Worker {
 
 /// A page without its token if that is too old: an under store that keeps listings for their later pages forgets them.
 fn with_usable_token(kept: Arc<KeptPage>, now: Duration) -> Arc<KeptPage> {
-    if kept.page.token.is_none() || now.saturating_sub(kept.begun) < PLACE_AGE_MAX {
+    if kept.page.token.is_none() || now.saturating_sub(kept.begun) < POSITION_AGE_MAX {
         return kept;
     }
     let KeptPage { ref page, limit, since, ref marks, begun, until } = *kept;

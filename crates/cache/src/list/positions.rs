@@ -20,10 +20,10 @@ use serde::{Deserialize, Serialize};
 use crate::{ListObjects, ListedObject};
 
 /// Positions of listings that are remembered, at a few hundred bytes each. Other listings continue by name.
-const PLACES_MAX: usize = 4096;
+const POSITIONS_MAX: usize = 4096;
 
 /// How long a client may take between two pages. MinIO forgets a listing after some minutes.
-pub(crate) const PLACE_AGE_MAX: Duration = Duration::from_secs(600);
+pub(crate) const POSITION_AGE_MAX: Duration = Duration::from_secs(600);
 
 /// Changes that are remembered, at a few hundred bytes each. Listings that are older continue by name.
 const CHANGES_MAX: usize = 65_536;
@@ -52,7 +52,7 @@ pub(crate) enum PageStart {
 }
 
 #[derive(PartialEq, Eq, Hash, Clone)]
-struct Place {
+struct PageKey {
     bucket: BucketName,
     prefix: String,
     delimiter: Option<String>,
@@ -91,9 +91,9 @@ pub(crate) struct Positions {
 
 #[derive(Default)]
 struct State {
-    places: HashMap<Place, Known>,
+    known: HashMap<PageKey, Known>,
     /// In the order of expiry. A position that was stored again occurs twice.
-    ends: VecDeque<(Duration, Place)>,
+    ends: VecDeque<(Duration, PageKey)>,
     /// Listings in flight.
     listings: usize,
     /// Changes are kept until then, for pages.
@@ -132,7 +132,7 @@ impl Positions {
     pub(crate) fn begin(&self, bucket: &BucketName, request: &ListObjects) -> (Listing<'_>, Position) {
         let mut state = self.state.lock();
         state.listings += 1;
-        let known = request.start_after.as_deref().and_then(|after| state.places.get(&place(bucket, request, after)));
+        let known = request.start_after.as_deref().and_then(|after| state.known.get(&page_key(bucket, request, after)));
         let now = self.env.clock.monotonic();
         let known = known.filter(|known| known.until > now && known.position.since >= state.changes.forgotten);
         let position = known.map(|known| known.position.clone());
@@ -148,13 +148,13 @@ impl Positions {
 
     /// Remembers the position of the listing after the page that ends with `after`.
     pub(crate) fn keep(&self, bucket: &BucketName, request: &ListObjects, after: &str, at: Position) {
-        let until = self.env.clock.monotonic() + PLACE_AGE_MAX;
-        let place = place(bucket, request, after);
+        let until = self.env.clock.monotonic() + POSITION_AGE_MAX;
+        let key = page_key(bucket, request, after);
         let position = Position { after: Some(after.to_owned()), ..at };
         let mut state = self.state.lock();
-        state.ends.push_back((until, place.clone()));
-        state.places.insert(place, Known { position, until });
-        while state.ends.len() > PLACES_MAX {
+        state.ends.push_back((until, key.clone()));
+        state.known.insert(key, Known { position, until });
+        while state.ends.len() > POSITIONS_MAX {
             state.end_first();
         }
     }
@@ -162,14 +162,14 @@ impl Positions {
     /// The bucket is deleted, and may be created again.
     pub(crate) fn forget(&self, bucket: &BucketName) {
         let mut state = self.state.lock();
-        state.places.retain(|place, _| place.bucket != *bucket);
+        state.known.retain(|key, _| key.bucket != *bucket);
         state.changes.forget_all();
     }
 
     /// Forgets everything: other workers may have changed any key.
     pub(crate) fn forget_all(&self) {
         let mut state = self.state.lock();
-        state.places.clear();
+        state.known.clear();
         state.changes.forget_all();
     }
 
@@ -202,7 +202,7 @@ impl Positions {
         while state.ends.front().is_some_and(|(until, _)| *until <= now) {
             state.end_first();
         }
-        if state.listings == 0 && state.places.is_empty() && state.kept_until <= now {
+        if state.listings == 0 && state.known.is_empty() && state.kept_until <= now {
             state.changes.forget_all();
         } else {
             state.changes.add(records::object_key(path), change());
@@ -225,17 +225,17 @@ impl Positions {
     }
 }
 
-fn place(bucket: &BucketName, request: &ListObjects, after: &str) -> Place {
+fn page_key(bucket: &BucketName, request: &ListObjects, after: &str) -> PageKey {
     let (prefix, delimiter) = (request.prefix.clone(), request.delimiter.clone());
-    Place { bucket: bucket.clone(), prefix, delimiter, after: after.to_owned() }
+    PageKey { bucket: bucket.clone(), prefix, delimiter, after: after.to_owned() }
 }
 
 impl State {
     fn end_first(&mut self) {
-        if let Some((until, place)) = self.ends.pop_front()
-            && self.places.get(&place).is_some_and(|known| known.until == until)
+        if let Some((until, key)) = self.ends.pop_front()
+            && self.known.get(&key).is_some_and(|known| known.until == until)
         {
-            self.places.remove(&place);
+            self.known.remove(&key);
         }
     }
 }
@@ -311,7 +311,7 @@ mod tests {
         assert_eq!(changes(&positions, next.since), ["after", "meanwhile"]);
         let other = ListObjects { delimiter: Some("/".to_owned()), ..request(Some("m")) };
         assert_eq!(positions.begin(&bucket(), &other).1.page, by_name());
-        clock.advance(PLACE_AGE_MAX);
+        clock.advance(POSITION_AGE_MAX);
         assert_eq!(positions.begin(&bucket(), &request(Some("m"))).1.page, by_name());
     }
 
@@ -330,20 +330,20 @@ mod tests {
         assert_eq!(changes(&positions, first.since + 1).len(), CHANGES_MAX);
         assert_eq!(positions.begin(&bucket(), &request(Some("m"))).1.page, by_name());
         // Nothing is kept when no listing is in flight any more.
-        clock.advance(PLACE_AGE_MAX);
+        clock.advance(POSITION_AGE_MAX);
         positions.changed(&path("last"), || Change::Deleted);
         assert!(changes(&positions, positions.now()).is_empty());
-        assert!(positions.state.lock().places.is_empty());
+        assert!(positions.state.lock().known.is_empty());
     }
 
     #[test]
     fn places_are_bounded() {
         let (env, _) = Env::simulated(1);
         let positions = Positions::new(env);
-        for number in 0..2 * PLACES_MAX {
+        for number in 0..2 * POSITIONS_MAX {
             let at = positions.by_name(None);
             positions.keep(&bucket(), &request(None), &number.to_string(), at);
         }
-        assert_eq!(positions.state.lock().places.len(), PLACES_MAX);
+        assert_eq!(positions.state.lock().known.len(), POSITIONS_MAX);
     }
 }

@@ -169,7 +169,7 @@ const REFUSED_MIN: u32 = 3;
 struct Slot {
     entry: Entry,
     failures: Failures,
-    place: Place,
+    progress: Progress,
 }
 
 /// What the queue remembers of an object that could not be persisted.
@@ -185,7 +185,7 @@ struct Failures {
     lacked_access: bool,
 }
 
-enum Place {
+enum Progress {
     Ready,
     /// A request is in flight. `again` is what was written in the meantime.
     Running {
@@ -231,12 +231,12 @@ impl Queue {
         let mut state = self.state.lock();
         match state.slots.get_mut(&path) {
             Some(slot) => {
-                match &mut slot.place {
-                    Place::Running { again, .. } => {
+                match &mut slot.progress {
+                    Progress::Running { again, .. } => {
                         *again = Some(entry);
                         return;
                     }
-                    Place::Ready | Place::Delayed { .. } => state.resize(&path, entry.size),
+                    Progress::Ready | Progress::Delayed { .. } => state.resize(&path, entry.size),
                 }
                 if !state.hurry_new(&path, self.env.clock.monotonic() + self.backoff.min) {
                     return;
@@ -287,13 +287,13 @@ impl Queue {
         let mut state = self.state.lock();
         let Some(slot) = state.slots.remove(path) else { return };
         state.by_age.remove(&(slot.entry.dirty_since, path.clone()));
-        state.stop_running(path, &slot.place);
+        state.stop_running(path, &slot.progress);
         state.close_circuit(&path.bucket);
         let bucket = state.bucket(&path.bucket);
         bucket.canary.take_if(|canary| canary == path);
         bucket.missing = 0;
         state.release_alike(&path.bucket, slot.failures);
-        if let Place::Running { again: Some(entry), .. } = slot.place {
+        if let Progress::Running { again: Some(entry), .. } = slot.progress {
             state.make_ready(path.clone(), entry, Failures::default());
         }
         drop(state);
@@ -306,13 +306,13 @@ impl Queue {
         let mut state = self.state.lock();
         let Some(slot) = state.slots.remove(path) else { return };
         state.by_age.remove(&(slot.entry.dirty_since, path.clone()));
-        state.stop_running(path, &slot.place);
+        state.stop_running(path, &slot.progress);
         let bucket = state.bucket(&path.bucket);
         bucket.probe.take_if(|probe| probe == path);
         if bucket.canary.take_if(|canary| canary == path).is_some() {
             state.appoint_canary(&path.bucket, self.env.clock.monotonic() + self.backoff.min);
         }
-        if let Place::Running { again: Some(entry), .. } = slot.place {
+        if let Progress::Running { again: Some(entry), .. } = slot.progress {
             state.make_ready(path.clone(), entry, Failures::default());
         }
         drop(state);
@@ -330,7 +330,7 @@ impl Queue {
     pub(crate) fn hurry(&self, path: &ObjectPath) {
         let mut state = self.state.lock();
         state.close_circuit(&path.bucket);
-        if let Some(Slot { place: Place::Delayed { until, .. }, .. }) = state.slots.get(path) {
+        if let Some(Slot { progress: Progress::Delayed { until, .. }, .. }) = state.slots.get(path) {
             let until = *until;
             state.delayed.remove(&(until, path.clone()));
             state.release(path.clone());
@@ -363,8 +363,8 @@ impl Queue {
         let max = if is_soon { CIRCUIT_PAUSE_MAX.min(self.backoff.max) } else { self.backoff.max };
         let pause = if let Blame::Nobody(pause) = blame { pause } else { self.pause(failures, max) };
         let until = now + pause;
-        let before = std::mem::replace(&mut slot.place, Place::Delayed { until, blame });
-        if let Place::Running { again: Some(entry), .. } = &before {
+        let before = std::mem::replace(&mut slot.progress, Progress::Delayed { until, blame });
+        if let Progress::Running { again: Some(entry), .. } = &before {
             slot.entry.size = entry.size;
         }
         state.stop_running(path, &before);
@@ -430,10 +430,10 @@ impl Queue {
         let mut state = self.state.lock();
         let Some(slot) = state.slots.get(path) else { return };
         let entry = slot.entry;
-        match slot.place {
-            Place::Running { .. } => return,
-            Place::Delayed { until, .. } => drop(state.delayed.remove(&(until, path.clone()))),
-            Place::Ready => {
+        match slot.progress {
+            Progress::Running { .. } => return,
+            Progress::Delayed { until, .. } => drop(state.delayed.remove(&(until, path.clone()))),
+            Progress::Ready => {
                 let group = state.group_of(path);
                 let ready = state.bucket(&path.bucket).ready.of_mut(entry.lane());
                 ready.remove(group, &(entry.dirty_since, path.clone()));
@@ -471,10 +471,10 @@ impl Queue {
         let state = self.state.lock();
         let slot = state.slots.get(path)?;
         let probe_at = state.buckets.get(&path.bucket).and_then(|bucket| bucket.probe_at);
-        let at = match slot.place {
-            Place::Delayed { until, .. } => until.max(probe_at.unwrap_or_default()),
-            Place::Ready => probe_at.unwrap_or_default(),
-            Place::Running { .. } => Duration::ZERO,
+        let at = match slot.progress {
+            Progress::Delayed { until, .. } => until.max(probe_at.unwrap_or_default()),
+            Progress::Ready => probe_at.unwrap_or_default(),
+            Progress::Running { .. } => Duration::ZERO,
         };
         Some(at.saturating_sub(now))
     }
@@ -538,20 +538,20 @@ impl State {
         let Some(slot) = self.slots.get_mut(path) else { return };
         let before = slot.entry;
         slot.entry.size = size;
-        let (entry, is_ready) = (slot.entry, matches!(slot.place, Place::Ready));
+        let (entry, is_ready) = (slot.entry, matches!(slot.progress, Progress::Ready));
         if is_ready {
             let group = self.group_of(path);
-            let (bucket, place) = (self.bucket(&path.bucket), (entry.dirty_since, path.clone()));
-            bucket.ready.of_mut(before.lane()).remove(group, &place);
-            bucket.ready.of_mut(entry.lane()).insert(group, place);
+            let (bucket, ready) = (self.bucket(&path.bucket), (entry.dirty_since, path.clone()));
+            bucket.ready.of_mut(before.lane()).remove(group, &ready);
+            bucket.ready.of_mut(entry.lane()).insert(group, ready);
         }
     }
 
     /// Chooses another object without access to be retried often.
     fn appoint_canary(&mut self, name: &BucketName, at: Duration) {
         let lacks_access = |path: &ObjectPath| {
-            let place = &self.slots[path].place;
-            path.bucket == *name && matches!(place, Place::Delayed { blame: Blame::Access, .. })
+            let progress = &self.slots[path].progress;
+            path.bucket == *name && matches!(progress, Progress::Delayed { blame: Blame::Access, .. })
         };
         let Some((until, path)) = self.delayed.iter().find(|(_, path)| lacks_access(path)).cloned() else { return };
         self.bucket(name).canary = Some(path.clone());
@@ -560,7 +560,7 @@ impl State {
 
     /// Moves the next attempt of a delayed object.
     fn reschedule(&mut self, path: &ObjectPath, at: Duration) {
-        let Some(Slot { place: Place::Delayed { until, .. }, .. }) = self.slots.get_mut(path) else { return };
+        let Some(Slot { progress: Progress::Delayed { until, .. }, .. }) = self.slots.get_mut(path) else { return };
         let before = std::mem::replace(until, at);
         self.delayed.remove(&(before, path.clone()));
         self.delayed.insert((at, path.clone()));
@@ -569,8 +569,8 @@ impl State {
     /// A refused object has been overwritten or deleted. The new version may be accepted, and must not wait for a
     /// backoff that has grown long. Returns whether it now waits less.
     fn hurry_new(&mut self, path: &ObjectPath, at: Duration) -> bool {
-        let place = self.slots.get(path).map(|slot| &slot.place);
-        let is_later = matches!(place, Some(Place::Delayed { until, blame: Blame::Object }) if *until > at);
+        let progress = self.slots.get(path).map(|slot| &slot.progress);
+        let is_later = matches!(progress, Some(Progress::Delayed { until, blame: Blame::Object }) if *until > at);
         if is_later {
             self.reschedule(path, at);
         }
@@ -578,8 +578,8 @@ impl State {
     }
 
     /// Releases the slots of an upload.
-    fn stop_running(&mut self, path: &ObjectPath, place: &Place) {
-        let Place::Running { lane, amount, .. } = place else { return };
+    fn stop_running(&mut self, path: &ObjectPath, progress: &Progress) {
+        let Progress::Running { lane, amount, .. } = progress else { return };
         self.running -= 1;
         let group = self.group_of(path);
         let bucket = self.bucket(&path.bucket);
@@ -593,7 +593,7 @@ impl State {
         let bucket = self.bucket(&path.bucket);
         bucket.ready.of_mut(entry.lane()).insert(group, (entry.dirty_since, path.clone()));
         self.by_age.insert((entry.dirty_since, path.clone()));
-        self.slots.insert(path, Slot { entry, failures, place: Place::Ready });
+        self.slots.insert(path, Slot { entry, failures, progress: Progress::Ready });
     }
 
     fn release_due(&mut self, now: Duration) {
@@ -642,7 +642,7 @@ impl State {
             Lane::Small => SMALL_UPLOAD + slot.entry.size / COUNTED_BYTES,
             Lane::Large => 1,
         };
-        slot.place = Place::Running { again: None, lane, amount };
+        slot.progress = Progress::Running { again: None, lane, amount };
         self.shares.of_mut(lane).take(&tenant, amount);
         self.running += 1;
         Some(path)
@@ -666,8 +666,8 @@ impl State {
         bucket.failures = 0;
         (bucket.probe_at, bucket.probe) = (None, None);
         // An under store that throttles has answered all along, so throttled objects keep waiting.
-        let waits = |place: &Place| matches!(place, Place::Delayed { blame: Blame::UnderStore, .. });
-        self.release_all(|path, slot| path.bucket == *name && waits(&slot.place));
+        let waits = |progress: &Progress| matches!(progress, Progress::Delayed { blame: Blame::UnderStore, .. });
+        self.release_all(|path, slot| path.bucket == *name && waits(&slot.progress));
     }
 
     /// An object that had been refused is accepted. Objects that failed for the same reason may be accepted now, too,

@@ -3,14 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use forebay_store::{PATIENCE, Stalled};
+use forebay_store::{STALLED_AFTER, Stalled};
 
 use crate::worker::Worker;
 use crate::{Error, ErrorKind, Result, to_the_end};
 
 /// How often disks are checked while changes wait. One task does this for all changes, because a timer for each change
 /// would cost a tenth of a small PUT.
-const INTERVAL: Duration = Duration::from_secs(PATIENCE.as_secs() / 5);
+const INTERVAL: Duration = Duration::from_secs(STALLED_AFTER.as_secs() / 5);
 
 impl Worker {
     /// Whether this worker is the home of nothing at the moment, because the engine of its cluster does not answer.
@@ -50,10 +50,10 @@ impl Worker {
 
     async fn answer_of<T>(self: &Arc<Self>, begun: Result<impl Future<Output = Result<T>>>) -> Result<T> {
         let mut done = std::pin::pin!(begun?);
-        let impatient = self.env.clock.monotonic() + PATIENCE;
+        let give_up_at = self.env.clock.monotonic() + STALLED_AFTER;
         loop {
             tokio::select! { biased; done = &mut done => return done, () = self.disk_stalled.notified() => {} }
-            if self.env.clock.monotonic() < impatient {
+            if self.env.clock.monotonic() < give_up_at {
                 continue;
             }
             if self.is_cut_off() {

@@ -9,7 +9,7 @@ use quick_cache::UnitWeighter;
 use quick_cache::sync::{Cache, DefaultLifecycle};
 
 use crate::Error;
-use crate::fair_share::{Tenant, TenantPlace, TenantPlaces, TenantShares};
+use crate::fair_share::{Tenant, TenantPermit, TenantPermits, TenantShares};
 use crate::metrics::Tier;
 use crate::read::single_flight::SingleFlight;
 
@@ -40,7 +40,7 @@ pub(crate) struct Fetches {
     /// Where the last range request of an object ended, by generation.
     pub(super) readers: Cache<u64, u64, UnitWeighter, HashState>,
     pub(super) pages: Arc<SingleFlight<PageId, FetchedPage>>,
-    bytes: Arc<TenantPlaces>,
+    bytes: Arc<TenantPermits>,
     page_bytes: u64,
 }
 
@@ -50,13 +50,13 @@ impl Fetches {
         Self {
             readers: Cache::with(items, items as u64, UnitWeighter, hasher, DefaultLifecycle::default()),
             pages: SingleFlight::new(),
-            bytes: TenantPlaces::new(TenantShares::new(PAGES_MAX * page_bytes)),
+            bytes: TenantPermits::new(TenantShares::new(PAGES_MAX * page_bytes)),
             page_bytes,
         }
     }
 
     /// Waits until the bucket's share of fetches in flight has room.
-    pub(crate) async fn place(&self, tenant: &Tenant, bytes: u64) -> TenantPlace {
+    pub(crate) async fn permit(&self, tenant: &Tenant, bytes: u64) -> TenantPermit {
         self.bytes.take(tenant, bytes.clamp(self.page_bytes / PAGE_PARTS, self.page_bytes)).await
     }
 }

@@ -80,7 +80,7 @@ impl Worker {
         let (worker, version) = (Arc::clone(self), version.clone());
         // Ends with the body, or when the under store's client times out.
         forebay_env::spawn(async move {
-            let _place = worker.fetches.place(&worker.buckets.tenant(&version.path.bucket), version.size).await;
+            let _permit = worker.fetches.permit(&worker.buckets.tenant(&version.path.bucket), version.size).await;
             let mut pages = Pages::of(body);
             let mut failed = None;
             for (window, flight) in promised {
@@ -106,7 +106,7 @@ impl Worker {
         {
             return Ok(of_under_store(found.concat().into()));
         }
-        let _place = self.fetches.place(&self.buckets.tenant(&version.path.bucket), window.len()).await;
+        let _permit = self.fetches.permit(&self.buckets.tenant(&version.path.bucket), window.len()).await;
         if let Some(page) = self.page_of_former_home(version, window).await {
             self.fill(version, window, &page).await;
             return Ok(Page { data: page, tier: Tier::worker });

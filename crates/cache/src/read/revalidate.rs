@@ -231,7 +231,7 @@ impl Worker {
             return Ok((known, Some(WholeBody::OnItsWay(stream))));
         };
         let data = {
-            let _place = self.fetches.place(&self.buckets.tenant(&path.bucket), size).await;
+            let _permit = self.fetches.permit(&self.buckets.tenant(&path.bucket), size).await;
             let mut pages = Pages::of(stream);
             let data = pages.next(path, size).await?;
             pages.end(path).await?;

@@ -96,7 +96,7 @@ impl Worker {
     ) -> std::result::Result<(), String> {
         let hot = others.hot_objects(former, slots).await.map_err(|error| error.to_string())?;
         let mut takes = stream::iter(hot)
-            .map(|hot| async move { self.take_hot_object_patiently(others, former, &hot).await })
+            .map(|hot| async move { self.take_hot_object_with_retries(others, former, &hot).await })
             .buffer_unordered(CONCURRENCY);
         while let Some(is_taken) = takes.next().await {
             taken.fetch_add(usize::from(is_taken), Ordering::Relaxed);
@@ -108,7 +108,7 @@ impl Worker {
     }
 
     /// Also from a worker that answers late now and then.
-    async fn take_hot_object_patiently(
+    async fn take_hot_object_with_retries(
         self: &Arc<Self>,
         others: &dyn OtherWorkers,
         former: &str,
@@ -167,7 +167,7 @@ impl Worker {
             if window.end > version.size || !is_page || self.has_all(&version, window) {
                 continue;
             }
-            let _place = self.fetches.place(&self.buckets.tenant(&path.bucket), window.len()).await;
+            let _permit = self.fetches.permit(&self.buckets.tenant(&path.bucket), window.len()).await;
             match self.page_of_former_home(&version, window).await {
                 Some(page) => self.fill(&version, window, &page).await,
                 None => has_all = false,

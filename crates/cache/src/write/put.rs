@@ -164,7 +164,7 @@ impl Worker {
             // allocation.
             WriteMode::WriteThrough => self.write_through(pending, mount, true).boxed().await,
             WriteMode::NoCache => self.write_through(pending, mount, false).boxed().await,
-            WriteMode::ReadOnly => Err(Error::new(ErrorKind::AccessDenied, "the path is READ_ONLY")),
+            WriteMode::ReadOnly => Err(Error::read_only(&pending.path)),
         }
     }
 

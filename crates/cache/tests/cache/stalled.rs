@@ -2,7 +2,7 @@
 
 use forebay_cache::{Attributes, Conditions, ErrorKind, PutObject, Result, Written};
 use forebay_env::Task;
-use forebay_store::PATIENCE;
+use forebay_store::STALLED_AFTER;
 use forebay_types::WriteMode;
 
 use crate::support::gate::Way;
@@ -18,7 +18,7 @@ fn begin_put(bench: &Bench, key: &str, body: &str) -> Task<Result<Written>> {
 /// Time passes in steps, so that whoever looks at it from time to time does.
 async fn pass_patience(bench: &Bench) {
     for _ in 0..6 {
-        bench.clock.advance(PATIENCE / 5);
+        bench.clock.advance(STALLED_AFTER / 5);
         others_go_on().await;
     }
 }
@@ -33,7 +33,7 @@ async fn clients_do_not_wait_for_a_disk_that_does_not_answer() {
     let cache = bench.cache.clone();
     let deleting = forebay_env::spawn(async move { cache.delete(&path("other"), &Conditions::default()).await });
     others_go_on().await;
-    bench.clock.advance(PATIENCE / 2);
+    bench.clock.advance(STALLED_AFTER / 2);
     others_go_on().await;
     assert!(!waiting.is_finished() && !deleting.is_finished(), "it may be busy");
     pass_patience(&bench).await;

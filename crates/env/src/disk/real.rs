@@ -126,7 +126,7 @@ fn not_synced(error: io::Error) -> io::Error {
     io::Error::other(format!("could not sync: {error}"))
 }
 
-/// Runs blocking work once a place is free.
+/// Runs blocking work once a permit is free.
 async fn blocking<T: Send + 'static>(
     calls: &Calls,
     work: impl FnOnce() -> io::Result<T> + Send + 'static,

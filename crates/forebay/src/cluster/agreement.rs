@@ -174,7 +174,7 @@ fn outvoted(ahead_ms: &[(String, i64)]) -> Option<(&str, i64)> {
 
 /// Where objects go, as workers tell it one another in the engine.
 pub(super) fn under_stores(config: &Config, identity: &Identity) -> BTreeMap<String, String> {
-    let (root, mounts) = places(config);
+    let (root, mounts) = locations(config);
     let mut told = vec![(UNDER_STORE, root), (MOUNTS, mounts)];
     if config.cluster.compare_endpoints {
         let endpoint_of = |url: &UnderStoreUrl| endpoint(url, config.inherited_endpoint.as_deref());
@@ -199,7 +199,7 @@ pub(super) async fn check_under_stores(env: &Env, engine: &dyn Engine, settings:
         true => "give both the same, or set cluster.compare_endpoints = false here if both lead to the same store",
         false => "give both the same; to change it, stop all workers first",
     };
-    Err(Failure::Refused(format!("{other}, so objects would go to two places: {cure}")))
+    Err(Failure::Refused(format!("{other}, so objects would go to two locations: {cure}")))
 }
 
 /// As text, before the name of the other clock.
@@ -227,7 +227,7 @@ pub(super) fn own_settings(config: &Config, users: &Users, identity: &Identity, 
 /// What does not change while this process runs: names and values.
 fn fixed_settings(config: &Config, users: &Users) -> Vec<(&'static str, String)> {
     let (server, root) = (&config.server, users.root());
-    let (under_store, mounts) = places(config);
+    let (under_store, mounts) = locations(config);
     let mut rules: Vec<&PolicyRule> = config.policies.iter().collect();
     rules.sort_by_key(|rule| &rule.path);
     let rules: Vec<_> = rules.into_iter().map(serde_json::to_string).collect();
@@ -246,9 +246,9 @@ fn fixed_settings(config: &Config, users: &Users) -> Vec<(&'static str, String)>
 }
 
 /// The under store and the mounts.
-fn places(config: &Config) -> (String, String) {
-    let root = config.root.as_ref().map(|root| place(&root.url));
-    let mounts: Vec<_> = config.mounts.iter().map(|(bucket, mount)| (bucket.as_str(), place(&mount.url))).collect();
+fn locations(config: &Config) -> (String, String) {
+    let root = config.root.as_ref().map(|root| location(&root.url));
+    let mounts: Vec<_> = config.mounts.iter().map(|(bucket, mount)| (bucket.as_str(), location(&mount.url))).collect();
     (format!("{root:?}"), format!("{mounts:?}"))
 }
 
@@ -264,12 +264,12 @@ fn endpoint(url: &UnderStoreUrl, inherited: Option<&str>) -> Option<String> {
 }
 
 /// Where objects are. Each machine may reach the same buckets by another address, and has its own keys.
-fn place(url: &UnderStoreUrl) -> String {
+fn location(url: &UnderStoreUrl) -> String {
     match url {
         // Without a slash at its end.
         UnderStoreUrl::Directory(path) => format!("file://{:?}", path.components().collect::<PathBuf>()),
         UnderStoreUrl::S3 { bucket, prefix, endpoint: _, region: _ } => format!("s3://{bucket:?}/{prefix}"),
-        UnderStoreUrl::Hdfs(place) => format!("hdfs://{}/{}", place.authority, place.path),
+        UnderStoreUrl::Hdfs(location) => format!("hdfs://{}/{}", location.authority, location.path),
     }
 }
 

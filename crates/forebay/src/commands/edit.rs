@@ -12,7 +12,7 @@ use ureq::http::{Method, StatusCode};
 use super::Target;
 use super::output::{is_colourful, print};
 use super::units::escaped;
-use super::waiting::Patience;
+use super::waiting::Interruptible;
 use crate::client::{Answer, Call, CallError, Client};
 use crate::failure::Failure;
 use draft::Draft;
@@ -130,7 +130,7 @@ pub(super) fn ask_unless(yes: bool, question: &str) -> Result<(), Failure> {
 fn is_wanted(question: &str) -> Result<bool, Failure> {
     eprint!("{question} [y/N] ");
     let mut line = String::new();
-    let read = Patience::new()?.blocking(move || io::stdin().read_line(&mut line).map(|_| line));
+    let read = Interruptible::new()?.blocking(move || io::stdin().read_line(&mut line).map(|_| line));
     let line = read.ok_or_else(|| Failure::Interrupted("cancelled: nothing was applied".to_owned()))?;
     let line = line.map_err(|error| Failure::of("standard input", &error))?;
     Ok(matches!(line.trim().to_ascii_lowercase().as_str(), "y" | "yes"))

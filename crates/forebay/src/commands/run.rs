@@ -12,7 +12,7 @@ use super::jobs::{self, Findings};
 use super::output::print;
 use super::progress::Progress;
 use super::units::{count, counted, escaped, size};
-use super::waiting::{Patience, Pause};
+use super::waiting::{Interruptible, Pause};
 use crate::client::{Answer, Call, CallError, Client, prefix_path};
 use crate::failure::Failure;
 
@@ -56,13 +56,13 @@ pub(super) fn run(kind: JobKind, options: &RunOptions) -> Result<(), Failure> {
     let request = JobRequest { kind, path, rate_limit: *rate_limit, concurrency: *concurrency, dry_run: *dry_run };
     let client = target.client()?;
     // Ctrl-C is heard from here on, so that no job is made without a word about it.
-    let patience = Patience::new()?;
+    let waiting = Interruptible::new()?;
     let answer = client.call(Call::new(Method::POST, "jobs").json(&request))?;
     let job: Job = answer.read()?;
     if *detach {
         return detached(&job, &answer, target);
     }
-    let answer = wait(&client, job, patience, *timeout)?;
+    let answer = wait(&client, job, waiting, *timeout)?;
     let job: Job = answer.read()?;
     let findings = jobs::findings(&client, &job)?;
     let shown = if target.is_json() { answer.text } else { format!("{}{}", findings.text(&job), summary(&job)) };
@@ -98,11 +98,11 @@ fn how_to_go_on(id: &str) -> String {
 }
 
 /// Shows progress until a job has ended; answers its last state.
-fn wait(client: &Client, mut job: Job, mut patience: Patience, timeout: Option<Period>) -> Result<Answer, Failure> {
-    let mut progress = Progress::new(patience.now());
+fn wait(client: &Client, mut job: Job, mut waiting: Interruptible, timeout: Option<Period>) -> Result<Answer, Failure> {
+    let mut progress = Progress::new(waiting.now());
     let page = format!("jobs/{}", job.id);
     let mut look = LOOK_FIRST;
-    let mut seen = patience.now();
+    let mut seen = waiting.now();
     let deadline = timeout.map(|timeout| seen + timeout.0);
     loop {
         match client.call(Call::get(&page)) {
@@ -112,18 +112,18 @@ fn wait(client: &Client, mut job: Job, mut patience: Patience, timeout: Option<P
                     progress.end();
                     return Ok(answer);
                 }
-                seen = patience.now();
+                seen = waiting.now();
                 progress.show(&job, seen);
             }
-            Err(error) if error.may_pass() && patience.now() < seen + SERVER_GONE_MAX => progress.trouble(&error),
+            Err(error) if error.may_pass() && waiting.now() < seen + SERVER_GONE_MAX => progress.trouble(&error),
             Err(error) => return Err(lost(&job, error)),
         }
-        let left = deadline.map_or(look, |deadline| deadline.saturating_sub(patience.now()));
+        let left = deadline.map_or(look, |deadline| deadline.saturating_sub(waiting.now()));
         if left.is_zero() {
             progress.end();
             return Err(Failure::Failed(timed_out(&job)));
         }
-        if patience.pause(look.min(left)) == Pause::Interrupted {
+        if waiting.pause(look.min(left)) == Pause::Interrupted {
             progress.end();
             let line = format!("job {} goes on at the server; {}", escaped(&job.id), how_to_go_on(&job.id));
             return Err(Failure::Interrupted(line));

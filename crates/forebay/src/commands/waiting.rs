@@ -18,7 +18,7 @@ pub(crate) enum Pause {
 }
 
 /// Waits and hears signals. A signal during a request is heard at the next pause.
-pub(crate) struct Patience {
+pub(crate) struct Interruptible {
     /// There until the end of life.
     runtime: Option<Runtime>,
     env: Env,
@@ -26,7 +26,7 @@ pub(crate) struct Patience {
     terminate: Signal,
 }
 
-impl Patience {
+impl Interruptible {
     /// From now on Ctrl-C no longer ends the process by itself.
     pub(crate) fn new() -> Result<Self, Failure> {
         let runtime = Builder::new_current_thread().enable_all().build().map_err(|e| Failure::of("runtime", &e))?;
@@ -78,7 +78,7 @@ impl Patience {
     }
 }
 
-impl Drop for Patience {
+impl Drop for Interruptible {
     fn drop(&mut self) {
         // What blocks may block for ever, and nobody waits for it any more.
         if let Some(runtime) = self.runtime.take() {

@@ -6,7 +6,7 @@ use forebay_types::ByteSize;
 
 use super::kind::Capacity;
 use super::problem::{Origin, Problem};
-use super::sections::{Cluster, Config, Place, Store};
+use super::sections::{Cluster, Config, Store, UnderStoreConfig};
 use super::sources::{Sourced, Sources};
 use crate::store_settings;
 
@@ -67,7 +67,8 @@ impl Config {
     /// By their names: symbolic links are followed nowhere.
     fn check_directories(&self, sources: &Sources) -> Result<(), Problem> {
         let mut seen = BTreeSet::new();
-        let under_stores: Vec<_> = self.mounts.values().chain(&self.root).filter_map(Place::directory).collect();
+        let under_stores: Vec<_> =
+            self.mounts.values().chain(&self.root).filter_map(UnderStoreConfig::directory).collect();
         for directory in &self.store.data_dirs {
             let directory =
                 std::path::absolute(directory).map_err(|e| Problem(format!("the working directory: {e}")))?;

@@ -20,10 +20,10 @@ impl Config {
     pub(super) fn check_endpoints(&mut self, variables: &BTreeMap<String, String>) -> Result<(), Problem> {
         let inherited = inherited(variables);
         let mut warnings = Vec::new();
-        let mounts = self.mounts.iter().map(|(bucket, place)| (format!("mounts.{bucket}"), place));
-        for (setting, place) in self.root.iter().map(|root| ("under_store.url".to_owned(), root)).chain(mounts) {
-            let UnderStoreUrl::S3 { endpoint, .. } = &place.url else { continue };
-            let told = |wrong: &str| place.origin.problem(&setting, wrong);
+        let mounts = self.mounts.iter().map(|(bucket, under_store)| (format!("mounts.{bucket}"), under_store));
+        for (setting, under_store) in self.root.iter().map(|root| ("under_store.url".to_owned(), root)).chain(mounts) {
+            let UnderStoreUrl::S3 { endpoint, .. } = &under_store.url else { continue };
+            let told = |wrong: &str| under_store.origin.problem(&setting, wrong);
             match (endpoint.as_deref(), inherited) {
                 (Some(own), _) if is_served_at(own, self.server.listen) => {
                     return Err(told("its endpoint is the address of this server (server.listen)"));

@@ -27,8 +27,8 @@ pub(crate) struct Config {
     pub(crate) audit_log: AuditLogFile,
     pub(crate) trace: Trace,
     /// `None` where there are mounts and nothing else: then no bucket is made or found elsewhere.
-    pub(crate) root: Option<Place>,
-    pub(crate) mounts: BTreeMap<BucketName, Place>,
+    pub(crate) root: Option<UnderStoreConfig>,
+    pub(crate) mounts: BTreeMap<BucketName, UnderStoreConfig>,
     /// Where S3 under stores without an endpoint are, when the environment says that.
     pub(crate) inherited_endpoint: Option<String>,
     pub(crate) limits: GovernorSettings,
@@ -168,13 +168,13 @@ pub(crate) struct Trace {
 
 /// An under store and the keys to it.
 #[derive(Debug)]
-pub(crate) struct Place {
+pub(crate) struct UnderStoreConfig {
     pub(crate) url: UnderStoreUrl,
     pub(crate) keys: Keys,
     pub(crate) origin: Origin,
 }
 
-impl Place {
+impl UnderStoreConfig {
     pub(crate) fn directory(&self) -> Option<&Path> {
         match &self.url {
             UnderStoreUrl::Directory(directory) => Some(directory),

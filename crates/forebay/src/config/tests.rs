@@ -227,8 +227,8 @@ fn a_flag_mounts_a_bucket_once_and_wins_over_the_file() {
     };
     let file = "[mounts]\nlogs = \"file:///file\"\n";
     let config = load_with(file, &[], &mounts(&["logs=file:///flag", "data=file:///data"])).unwrap();
-    let place = &config.mounts[&BucketName::new("logs").unwrap()];
-    assert_eq!(place.url, UnderStoreUrl::Directory("/flag".into()));
+    let mount = &config.mounts[&BucketName::new("logs").unwrap()];
+    assert_eq!(mount.url, UnderStoreUrl::Directory("/flag".into()));
     let problem = load_with(file, &[], &mounts(&["logs=file:///a", "logs=file:///b"])).unwrap_err().to_string();
     assert_eq!(problem, "--mount \"logs=file:///b\": a flag before it mounts \"logs\"");
 }
@@ -435,8 +435,8 @@ fn data_directories_of_the_file_are_not_left_aside_unnoticed() {
     let (used, warnings) = load(file, &service, &flag("/b"));
     assert_eq!(used, [std::path::PathBuf::from("/b")]);
     assert_eq!(warnings.len(), 1, "{warnings:?}");
-    let [flag, place] = ["--data-dir: store.data_dirs: ", ":2 names others, which are not used"];
-    assert!(warnings[0].starts_with(flag) && warnings[0].ends_with(place), "{warnings:?}");
+    let [flag, mount] = ["--data-dir: store.data_dirs: ", ":2 names others, which are not used"];
+    assert!(warnings[0].starts_with(flag) && warnings[0].ends_with(mount), "{warnings:?}");
     let variable = [("FOREBAY_STORE_DATA_DIRS", "/c"), ("STATE_DIRECTORY", "/var/lib/forebay")];
     assert_eq!(load("", &variable, &none), (vec!["/c".into()], vec![]));
 }

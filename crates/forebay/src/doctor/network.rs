@@ -17,8 +17,8 @@ const FAR: Duration = Duration::from_millis(80);
 pub(super) fn endpoint(url: &UnderStoreUrl) -> Option<(String, u16)> {
     let (endpoint, region) = match url {
         UnderStoreUrl::Directory(_) => return None,
-        UnderStoreUrl::Hdfs(place) => {
-            let (host, port) = place.authority.rsplit_once(':')?;
+        UnderStoreUrl::Hdfs(location) => {
+            let (host, port) = location.authority.rsplit_once(':')?;
             return Some((host.trim_matches(['[', ']']).to_owned(), port.parse().ok()?));
         }
         UnderStoreUrl::S3 { endpoint, region, .. } => (endpoint, region),

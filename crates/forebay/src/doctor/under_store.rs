@@ -13,17 +13,18 @@ use tokio_util::sync::CancellationToken;
 
 use super::network;
 use super::report::Report;
-use crate::config::{Config, Place};
-use crate::places;
+use crate::config::{Config, UnderStoreConfig};
+use crate::under_stores;
 use probe::Probe;
 
 /// Uploads of the examination go in parts from this size on, the smallest that S3 takes, so that those are tried too.
 const PART_BYTES: u64 = 5 << 20;
 
 /// All under stores of a configuration, with names for the report.
-pub(super) fn places(config: &Config) -> Vec<(String, &Place)> {
+pub(super) fn configured(config: &Config) -> Vec<(String, &UnderStoreConfig)> {
     let root = config.root.iter().map(|root| (root.url.to_string(), root));
-    let mounts = config.mounts.iter().map(|(bucket, place)| (format!("{bucket} = {}", place.url), place));
+    let mounts =
+        config.mounts.iter().map(|(bucket, under_store)| (format!("{bucket} = {}", under_store.url), under_store));
     root.chain(mounts).collect()
 }
 
@@ -38,22 +39,22 @@ fn writes(config: &Config) -> bool {
 pub(super) async fn examine(
     config: &Config,
     name: &str,
-    place: &Place,
+    under_store: &UnderStoreConfig,
     env: &Env,
     stop: &CancellationToken,
     report: &mut Report,
 ) {
     let connect_timeout: Duration = config.s3.connect_timeout.0;
-    if !network::examine(name, &place.url, connect_timeout, env, report).await {
+    if !network::examine(name, &under_store.url, connect_timeout, env, report).await {
         return;
     }
-    let mut options = places::options(config, &place.keys);
+    let mut options = under_stores::options(config, &under_store.keys);
     options.s3.multipart_threshold = ByteSize(PART_BYTES);
     options.s3.part_size = ByteSize(PART_BYTES);
     let mut probe = Probe::new(name, env, stop, report);
-    match Target::open(env, &place.url, &options, &probe.key()).await {
+    match Target::open(env, &under_store.url, &options, &probe.key()).await {
         Ok(Some(target)) => {
-            probe.run(target.store.as_ref(), place.directory(), writes(config)).await;
+            probe.run(target.store.as_ref(), under_store.directory(), writes(config)).await;
             target.close(&mut probe).await;
         }
         Ok(None) => {

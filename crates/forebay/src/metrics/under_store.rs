@@ -15,7 +15,7 @@ use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::{Registry, Unit};
 
-use crate::places::Places;
+use crate::under_stores::OpenUnderStores;
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct OperationLabels {
@@ -75,12 +75,12 @@ impl CallObserver for UnderStoreObserver {
 
 /// The states of the under stores, read when a scrape asks for them.
 pub(crate) struct UnderStoreMetrics {
-    places: Places,
+    under_stores: OpenUnderStores,
 }
 
 impl UnderStoreMetrics {
-    pub(crate) fn register(registry: &mut Registry, places: &Places) {
-        registry.register_collector(Box::new(Self { places: places.clone() }));
+    pub(crate) fn register(registry: &mut Registry, under_stores: &OpenUnderStores) {
+        registry.register_collector(Box::new(Self { under_stores: under_stores.clone() }));
     }
 }
 
@@ -101,7 +101,7 @@ impl Collector for UnderStoreMetrics {
             ("forebay_under_store_running", "Background requests under way, by under store", Gauge, |state| u64::from(state.running)),
             ("forebay_under_store_throttled", "Answers that asked for fewer requests, by under store", MetricType::Counter, |state| state.throttled),
         ];
-        let states: Vec<_> = self.places.labelled().collect();
+        let states: Vec<_> = self.under_stores.labelled().collect();
         for (name, help, kind, value) in numbers {
             let mut family = encoder.encode_descriptor(name, help, None, kind)?;
             for (under_store, state) in &states {

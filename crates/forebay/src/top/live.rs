@@ -10,7 +10,7 @@ use ratatui::crossterm::event::{self, Event};
 use super::feed::{Feed, Snapshot};
 use super::state::App;
 use super::view;
-use crate::commands::{Patience, Pause, is_colourful};
+use crate::commands::{Interruptible, Pause, is_colourful};
 use crate::failure::Failure;
 
 /// How long a key is waited for before news of the server are drawn: what a hand does not notice.
@@ -45,18 +45,18 @@ pub(super) fn check_terminal() -> Result<(), Failure> {
 
 pub(super) fn run(mut app: App, feed: Feed, interval: Duration) -> Result<(), Failure> {
     app.is_colourful = is_colourful(&io::stdout());
-    let mut patience = Patience::new()?;
+    let mut waiting = Interruptible::new()?;
     let (looks_sender, looks) = mpsc::channel();
     // Dropped at the end, which ends the thread that looks.
     let (_stay, stop) = mpsc::channel();
-    patience.background(move || look_on(feed, interval, &looks_sender, &stop));
+    waiting.background(move || look_on(feed, interval, &looks_sender, &stop));
     let mut screen = Screen::open()?;
     let trouble = |error: io::Error| Failure::of("terminal", &error);
     while !app.is_over {
         screen.0.draw(|frame| view::draw(frame, &mut app)).map_err(trouble)?;
         take_keys(&mut app).map_err(trouble)?;
         take_looks(&mut app, &looks);
-        if patience.pause(SIGNAL_WAIT) == Pause::Interrupted {
+        if waiting.pause(SIGNAL_WAIT) == Pause::Interrupted {
             app.is_over = true;
         }
     }

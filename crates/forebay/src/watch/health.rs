@@ -13,7 +13,7 @@ use crate::certificate::{CertificateExpiry, CertificateState};
 use crate::cluster::{Difference, aside};
 use crate::commands::{moment, size};
 use crate::doctor::findings::{Kind, OF_UNDER_STORES};
-use crate::places::Trouble;
+use crate::under_stores::Trouble;
 
 /// Uploads usually follow writes within seconds. What is older than this waits for an under store that does not answer
 /// or for a human; the alert rules of `deploy/prometheus` say the same.

@@ -12,7 +12,7 @@ use s3s::dto::{
 use s3s::{S3Request, S3Response, S3Result, s3_error};
 
 use super::read::hide;
-use super::{Failure, Operations, not_implemented, only_null_version};
+use super::{ErrorMapper, Operations, not_implemented, only_null_version};
 use crate::access_list::{FULL_CONTROL_OF_THE_OWNER, check_headers, check_place, has_grants, not_supported};
 use crate::context::caller;
 use crate::convert;
@@ -63,7 +63,7 @@ impl Operations {
         &self,
         request: S3Request<GetBucketAclInput>,
     ) -> S3Result<S3Response<GetBucketAclOutput>> {
-        self.need_bucket(&request.input.bucket, &Failure::of(&request, "GetBucketAcl")).await?;
+        self.need_bucket(&request.input.bucket, &ErrorMapper::of(&request, "GetBucketAcl")).await?;
         Ok(S3Response::new(GetBucketAclOutput { grants: Some(self.grants()), owner: Some(self.owner()) }))
     }
 
@@ -72,7 +72,7 @@ impl Operations {
         request: S3Request<PutBucketAclInput>,
     ) -> S3Result<S3Response<PutBucketAclOutput>> {
         let input = &request.input;
-        self.need_bucket(&input.bucket, &Failure::of(&request, "PutBucketAcl")).await?;
+        self.need_bucket(&input.bucket, &ErrorMapper::of(&request, "PutBucketAcl")).await?;
         let acl = input.acl.as_ref().map(|acl| acl.as_str());
         self.check_change(acl, input.access_control_policy.as_ref(), &request.headers)?;
         Ok(S3Response::new(PutBucketAclOutput::default()))
@@ -111,10 +111,10 @@ impl Operations {
         key: &str,
         operation: &'static str,
     ) -> S3Result<()> {
-        let (user, failure) = (caller(request)?, Failure::of(request, operation));
+        let (user, mapper) = (caller(request)?, ErrorMapper::of(request, operation));
         let path = convert::path(bucket, key)?;
         let get = GetObject { no_cache: convert::no_cache(&request.headers), ..GetObject::whole(path.clone()) };
-        self.cache.head(get).await.map_err(|error| hide(error, &user, &path, &failure))?;
+        self.cache.head(get).await.map_err(|error| hide(error, &user, &path, &mapper))?;
         Ok(())
     }
 
@@ -122,7 +122,7 @@ impl Operations {
         &self,
         request: S3Request<GetBucketOwnershipControlsInput>,
     ) -> S3Result<S3Response<GetBucketOwnershipControlsOutput>> {
-        self.need_bucket(&request.input.bucket, &Failure::of(&request, "GetBucketOwnershipControls")).await?;
+        self.need_bucket(&request.input.bucket, &ErrorMapper::of(&request, "GetBucketOwnershipControls")).await?;
         let object_ownership = ObjectOwnership::from_static(ObjectOwnership::BUCKET_OWNER_ENFORCED);
         let controls = OwnershipControls { rules: vec![OwnershipControlsRule { object_ownership }] };
         Ok(S3Response::new(GetBucketOwnershipControlsOutput { ownership_controls: Some(controls) }))
@@ -132,7 +132,7 @@ impl Operations {
         &self,
         request: S3Request<PutBucketOwnershipControlsInput>,
     ) -> S3Result<S3Response<PutBucketOwnershipControlsOutput>> {
-        self.need_bucket(&request.input.bucket, &Failure::of(&request, "PutBucketOwnershipControls")).await?;
+        self.need_bucket(&request.input.bucket, &ErrorMapper::of(&request, "PutBucketOwnershipControls")).await?;
         // localstack/localstack, `test_bucket_ownership_controls_exc`.
         let malformed = || s3_error!(MalformedXML, "{MALFORMED_XML}");
         let [rule] = request.input.ownership_controls.rules.as_slice() else { return Err(malformed()) };

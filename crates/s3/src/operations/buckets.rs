@@ -13,7 +13,7 @@ use s3s::dto::{
 use s3s::{S3Error, S3Request, S3Response, S3Result};
 
 use super::list::owner_of;
-use super::{Failure, Operations, not_implemented};
+use super::{ErrorMapper, Operations, not_implemented};
 use crate::access_list::check_new_bucket;
 use crate::context::{RequestContext, caller};
 use crate::convert;
@@ -32,7 +32,7 @@ impl Operations {
         request: S3Request<ListBucketsInput>,
     ) -> S3Result<S3Response<ListBucketsOutput>> {
         let user = caller(&request)?;
-        let failure = Failure::of(&request, "ListBuckets");
+        let mapper = ErrorMapper::of(&request, "ListBuckets");
         let input = request.input;
         // Nobody has given out an empty one: it is none.
         let after = match input.continuation_token.as_deref().filter(|token| !token.is_empty()) {
@@ -54,7 +54,7 @@ impl Operations {
             || input.bucket_region.is_some();
         let region = is_page.then(|| self.region.clone());
         let prefix = input.prefix.as_deref().unwrap_or_default();
-        let mut all = self.cache.buckets().await.map_err(|error| failure.answer(error))?;
+        let mut all = self.cache.buckets().await.map_err(|error| mapper.answer(error))?;
         if input.bucket_region.is_some_and(|region| region != self.region) {
             all.clear();
         }
@@ -85,7 +85,7 @@ impl Operations {
         &self,
         request: S3Request<HeadBucketInput>,
     ) -> S3Result<S3Response<HeadBucketOutput>> {
-        let name = self.need_bucket(&request.input.bucket, &Failure::of(&request, "HeadBucket")).await?;
+        let name = self.need_bucket(&request.input.bucket, &ErrorMapper::of(&request, "HeadBucket")).await?;
         let output = HeadBucketOutput {
             access_point_alias: Some(false),
             bucket_region: Some(self.region.clone()),
@@ -98,7 +98,7 @@ impl Operations {
         &self,
         request: S3Request<GetBucketLocationInput>,
     ) -> S3Result<S3Response<GetBucketLocationOutput>> {
-        self.need_bucket(&request.input.bucket, &Failure::of(&request, "GetBucketLocation")).await?;
+        self.need_bucket(&request.input.bucket, &ErrorMapper::of(&request, "GetBucketLocation")).await?;
         // It has the empty name here.
         let region = if self.region == FIRST_REGION { String::new() } else { self.region.clone() };
         let location_constraint = Some(BucketLocationConstraint::from(region));
@@ -109,7 +109,7 @@ impl Operations {
         &self,
         request: S3Request<CreateBucketInput>,
     ) -> S3Result<S3Response<CreateBucketOutput>> {
-        let failure = Failure::of(&request, "CreateBucket");
+        let mapper = ErrorMapper::of(&request, "CreateBucket");
         let input = request.input;
         if input.object_lock_enabled_for_bucket == Some(true) {
             return Err(not_implemented("Object lock"));
@@ -130,10 +130,10 @@ impl Operations {
             // localstack/localstack, `test_create_bucket_with_tags_us_east_1_idempotency`.
             return Err(match self.cache.bucket_exists(&name).await {
                 Ok(true) => {
-                    failure.answer(forebay_cache::Error::new(ErrorKind::BucketAlreadyExists, "it has other tags"))
+                    mapper.answer(forebay_cache::Error::new(ErrorKind::BucketAlreadyExists, "it has other tags"))
                 }
                 Ok(false) => not_implemented("A bucket with tags"),
-                Err(error) => failure.answer(error),
+                Err(error) => mapper.answer(error),
             });
         }
         if let Err(error) = self.cache.create_bucket(&name).await {
@@ -141,7 +141,7 @@ impl Operations {
             // that only others have in the store behind is none of ours.
             let is_again = error.kind == ErrorKind::BucketAlreadyExists && self.region == FIRST_REGION;
             if !(is_again && matches!(self.cache.bucket_exists(&name).await, Ok(true))) {
-                return Err(failure.answer(error));
+                return Err(mapper.answer(error));
             }
         }
         let output = CreateBucketOutput { location: Some(format!("/{name}")) };
@@ -152,20 +152,22 @@ impl Operations {
         &self,
         request: S3Request<DeleteBucketInput>,
     ) -> S3Result<S3Response<DeleteBucketOutput>> {
-        let failure = Failure::of(&request, "DeleteBucket");
+        let mapper = ErrorMapper::of(&request, "DeleteBucket");
         let name = convert::bucket(&request.input.bucket)?;
-        self.cache.delete_bucket(&name).await.map_err(|error| failure.answer(error))?;
+        self.cache.delete_bucket(&name).await.map_err(|error| mapper.answer(error))?;
         Ok(S3Response::new(DeleteBucketOutput::default()))
     }
 
     /// NoSuchBucket when there is none.
-    pub(super) async fn need_bucket(&self, bucket: &str, failure: &Failure) -> S3Result<forebay_types::BucketName> {
+    pub(super) async fn need_bucket(&self, bucket: &str, mapper: &ErrorMapper) -> S3Result<forebay_types::BucketName> {
         let name = convert::bucket(bucket)?;
         match self.cache.bucket_exists(&name).await {
             Ok(true) => Ok(name),
-            Ok(false) => Err(failure
-                .answer(forebay_cache::Error::new(ErrorKind::NoSuchBucket, format!("there is no bucket {name}")))),
-            Err(error) => Err(failure.answer(error)),
+            Ok(false) => {
+                Err(mapper
+                    .answer(forebay_cache::Error::new(ErrorKind::NoSuchBucket, format!("there is no bucket {name}"))))
+            }
+            Err(error) => Err(mapper.answer(error)),
         }
     }
 }

@@ -8,7 +8,7 @@ use s3s::dto::{CopyObjectInput, CopyObjectOutput, CopyObjectResult, CopySource};
 use s3s::{S3Error, S3Request, S3Response, S3Result, s3_error};
 
 use super::read::hide;
-use super::{Failure, Operations, not_implemented, put_conditions, refuse_unsupported, system_headers};
+use super::{ErrorMapper, Operations, not_implemented, put_conditions, refuse_unsupported, system_headers};
 use crate::authorize::require;
 use crate::checksums::{self, set_checksums_and_type};
 use crate::context::caller;
@@ -21,7 +21,7 @@ impl Operations {
         &self,
         mut request: S3Request<CopyObjectInput>,
     ) -> S3Result<S3Response<CopyObjectOutput>> {
-        let failure = Failure::of(&request, "CopyObject");
+        let mapper = ErrorMapper::of(&request, "CopyObject");
         let user = caller(&request)?;
         if request.headers.get(CONTENT_LENGTH).is_some_and(|length| length != "0") {
             // versity/versitygw, `ErrNonEmptyRequestBody`; openstack/swift, `check_copy_source`.
@@ -30,7 +30,7 @@ impl Operations {
         }
         let input = &mut request.input;
         refuse_unsupported!(input, request.headers);
-        let source = self.readable_source(&input.copy_source, &user, &failure).await?;
+        let source = self.readable_source(&input.copy_source, &user, &mapper).await?;
         let target = convert::path(&input.bucket, &input.key)?;
         let replaces = |directive: Option<&str>, name: &str| match directive {
             None | Some("COPY") => Ok(false),
@@ -76,7 +76,7 @@ impl Operations {
         let names_source = copy.conditions.if_match.is_none();
         let written = match self.cache.copy(copy).await {
             Ok(written) => written,
-            Err(error) => return Err(self.answer_copy(error, &user, &source, names_source, &failure).await),
+            Err(error) => return Err(self.answer_copy(error, &user, &source, names_source, &mapper).await),
         };
         let mut result = CopyObjectResult {
             e_tag: Some(convert::etag(&written.etag)),
@@ -94,7 +94,7 @@ impl Operations {
         &self,
         source: &CopySource,
         user: &User,
-        failure: &Failure,
+        mapper: &ErrorMapper,
     ) -> S3Result<ObjectPath> {
         let CopySource::Bucket { bucket, key, version_id } = source else {
             return Err(not_implemented("Copying from an access point"));
@@ -108,7 +108,7 @@ impl Operations {
             Some(version) => match self.cache.pass_through(&path.bucket).await {
                 Ok(Some(_)) => Err(not_implemented("Copying an old version")),
                 Ok(None) => Err(query::invalid_version(version)),
-                Err(error) => Err(failure.answer(error)),
+                Err(error) => Err(mapper.answer(error)),
             },
         }
     }
@@ -121,10 +121,10 @@ impl Operations {
         user: &User,
         source: &ObjectPath,
         names_source: bool,
-        failure: &Failure,
+        mapper: &ErrorMapper,
     ) -> S3Error {
         let kind = error.kind;
-        let answer = hide(error, user, source, failure);
+        let answer = hide(error, user, source, mapper);
         match kind {
             ErrorKind::NotFound if names_source && answer.code().as_str() == "NoSuchKey" => {
                 with_details(answer, &[("Key", source.key.as_str())])

@@ -13,7 +13,7 @@ use s3s::dto::{
 };
 use s3s::{S3Request, S3Response, S3Result, s3_error};
 
-use super::{Failure, Operations, check_tags, not_implemented, only_null_version, write_conditions};
+use super::{ErrorMapper, Operations, check_tags, not_implemented, only_null_version, write_conditions};
 use crate::authorize::require;
 use crate::context::{RequestContext, caller};
 use crate::convert;
@@ -38,8 +38,8 @@ impl Operations {
         }
         let path = convert::path(&input.bucket, &input.key)?;
         let conditions = write_conditions(&request, &path)?;
-        let failure = Failure::of(&request, "DeleteObject");
-        self.cache.delete(&path, &conditions).await.map_err(|error| failure.answer(error))?;
+        let mapper = ErrorMapper::of(&request, "DeleteObject");
+        self.cache.delete(&path, &conditions).await.map_err(|error| mapper.answer(error))?;
         Ok(S3Response::new(DeleteObjectOutput::default()))
     }
 
@@ -48,10 +48,10 @@ impl Operations {
         request: S3Request<DeleteObjectsInput>,
     ) -> S3Result<S3Response<DeleteObjectsOutput>> {
         let user = caller(&request)?;
-        let failure = Failure::of(&request, "DeleteObjects");
+        let mapper = ErrorMapper::of(&request, "DeleteObjects");
         let context = request.extensions.get::<Arc<RequestContext>>().cloned();
         let bucket = request.input.bucket;
-        self.need_bucket(&bucket, &failure).await?;
+        self.need_bucket(&bucket, &mapper).await?;
         let delete = request.input.delete;
         if delete.objects.is_empty() || delete.objects.len() > limits::DELETE_KEYS_MAX {
             return Err(s3_error!(MalformedXML, "{MALFORMED_XML}"));
@@ -59,10 +59,10 @@ impl Operations {
         let quiet = delete.quiet.unwrap_or(false);
         let outcomes: Vec<(ObjectIdentifier, S3Result<()>)> = stream::iter(once_each(delete.objects))
             .map(|object| {
-                let (bucket, user, failure, context) = (&bucket, &user, &failure, context.as_deref());
+                let (bucket, user, mapper, context) = (&bucket, &user, &mapper, context.as_deref());
                 async move {
                     let number = context.map(|context| context.deleting(&object.key));
-                    let outcome = self.remove_one(bucket, &object, user, failure).await;
+                    let outcome = self.remove_one(bucket, &object, user, mapper).await;
                     if let Some((context, number)) = context.zip(number) {
                         context.deleted(number, &outcome);
                     }
@@ -98,7 +98,7 @@ impl Operations {
         bucket: &str,
         object: &ObjectIdentifier,
         user: &User,
-        failure: &Failure,
+        mapper: &ErrorMapper,
     ) -> S3Result<()> {
         let path = convert::path(bucket, &object.key)?;
         require(user, Action::Write, &format!("/{path}"))?;
@@ -112,7 +112,7 @@ impl Operations {
         });
         let conditions = Conditions { if_match, ..Conditions::default() };
         check_tags(&conditions, user, &path)?;
-        self.cache.delete(&path, &conditions).await.map_err(|error| failure.answer(error))
+        self.cache.delete(&path, &conditions).await.map_err(|error| mapper.answer(error))
     }
 }
 

@@ -10,7 +10,7 @@ use s3s::dto::{
 };
 use s3s::{S3Request, S3Response, S3Result};
 
-use super::{Failure, Operations};
+use super::{ErrorMapper, Operations};
 use crate::authorize::access_denied;
 use crate::checksums;
 use crate::context::caller;
@@ -84,14 +84,14 @@ fn given(text: Option<String>) -> Option<String> {
 }
 
 impl Operations {
-    async fn page(&self, bucket: &str, list: ListObjects, user: &User, failure: &Failure) -> S3Result<ObjectPage> {
+    async fn page(&self, bucket: &str, list: ListObjects, user: &User, mapper: &ErrorMapper) -> S3Result<ObjectPage> {
         require_list(user, bucket, &list.prefix)?;
         if list.limit == 0 {
-            self.need_bucket(bucket, failure).await?;
+            self.need_bucket(bucket, mapper).await?;
             return Ok(ObjectPage::default());
         }
         let name = convert::bucket(bucket)?;
-        self.cache.list(&name, &list).await.map_err(|error| failure.answer(error))
+        self.cache.list(&name, &list).await.map_err(|error| mapper.answer(error))
     }
 
     pub(super) async fn list_version_1(
@@ -99,7 +99,7 @@ impl Operations {
         request: S3Request<ListObjectsInput>,
     ) -> S3Result<S3Response<ListObjectsOutput>> {
         let user = caller(&request)?;
-        let failure = Failure::of(&request, "ListObjects");
+        let mapper = ErrorMapper::of(&request, "ListObjects");
         let revalidates = convert::no_cache(&request.headers);
         let input = request.input;
         let encoding = Encoding::of(input.encoding_type.as_ref())?;
@@ -109,7 +109,7 @@ impl Operations {
         let has_delimiter = delimiter.is_some();
         let start_after = behind_group(given(input.marker.clone()), &prefix, delimiter.as_deref());
         let list = ListObjects { prefix, delimiter, start_after, limit, revalidates };
-        let page = self.page(&input.bucket, list, &user, &failure).await?;
+        let page = self.page(&input.bucket, list, &user, &mapper).await?;
         let output = ListObjectsOutput {
             name: Some(input.bucket),
             prefix: Some(encoding.write(input.prefix.unwrap_or_default())),
@@ -132,7 +132,7 @@ impl Operations {
         request: S3Request<ListObjectsV2Input>,
     ) -> S3Result<S3Response<ListObjectsV2Output>> {
         let user = caller(&request)?;
-        let failure = Failure::of(&request, "ListObjectsV2");
+        let mapper = ErrorMapper::of(&request, "ListObjectsV2");
         let revalidates = convert::no_cache(&request.headers);
         let input = request.input;
         let encoding = Encoding::of(input.encoding_type.as_ref())?;
@@ -144,7 +144,7 @@ impl Operations {
         let prefix = input.prefix.clone().unwrap_or_default();
         let delimiter = given(input.delimiter.clone());
         let list = ListObjects { prefix, delimiter, start_after, limit, revalidates };
-        let page = self.page(&input.bucket, list, &user, &failure).await?;
+        let page = self.page(&input.bucket, list, &user, &mapper).await?;
         let owner = input.fetch_owner.unwrap_or(false).then_some(&*user);
         let output = ListObjectsV2Output {
             prefix: Some(encoding.write(input.prefix.unwrap_or_default())),
@@ -170,7 +170,7 @@ impl Operations {
         request: S3Request<ListObjectVersionsInput>,
     ) -> S3Result<S3Response<ListObjectVersionsOutput>> {
         let user = caller(&request)?;
-        let failure = Failure::of(&request, "ListObjectVersions");
+        let mapper = ErrorMapper::of(&request, "ListObjectVersions");
         let revalidates = convert::no_cache(&request.headers);
         let input = request.input;
         let encoding = Encoding::of(input.encoding_type.as_ref())?;
@@ -188,7 +188,7 @@ impl Operations {
         let delimiter = given(input.delimiter.clone());
         let start_after = behind_group(start_after, &prefix, delimiter.as_deref());
         let list = ListObjects { prefix, delimiter, start_after, limit, revalidates };
-        let page = self.page(&input.bucket, list, &user, &failure).await?;
+        let page = self.page(&input.bucket, list, &user, &mapper).await?;
         // A common prefix has no version. Source: as of `behind_group`.
         let ends_with_object = page.next.as_ref().is_some_and(|next| !page.prefixes.contains(next));
         let versions = page.objects.into_iter().map(|object| shown_version(object, encoding, &user));

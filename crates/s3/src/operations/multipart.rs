@@ -15,7 +15,7 @@ use s3s::dto::{
 use s3s::{S3Error, S3Request, S3Response, S3Result, s3_error};
 
 use super::read::part_number;
-use super::{Failure, Operations, put_conditions, refuse_unsupported, system_headers};
+use super::{ErrorMapper, Operations, put_conditions, refuse_unsupported, system_headers};
 use crate::checksums::{self, set_checksums, set_checksums_and_type};
 use crate::context::{NoDocument, RequestContext, caller, is_signed, take_trailing};
 use crate::convert;
@@ -30,15 +30,15 @@ pub(super) fn upload(bucket: &str, key: &str, upload_id: String) -> S3Result<Upl
 
 impl Operations {
     /// What is not there is the bucket, when there is none.
-    pub(super) async fn answer_upload(&self, error: Error, upload: &UploadRef, failure: &Failure) -> S3Error {
+    pub(super) async fn answer_upload(&self, error: Error, upload: &UploadRef, mapper: &ErrorMapper) -> S3Error {
         let is_absent = error.kind == ErrorKind::NoSuchUpload;
         if is_absent && matches!(self.cache.bucket_exists(&upload.path.bucket).await, Ok(false)) {
-            return failure.answer(Error::new(ErrorKind::NoSuchBucket, error.context));
+            return mapper.answer(Error::new(ErrorKind::NoSuchBucket, error.context));
         }
         // localstack/localstack, `test_multipart_no_such_upload` and `test_complete_multipart_parts_order`.
         let is_about_upload =
             matches!(error.kind, ErrorKind::NoSuchUpload | ErrorKind::InvalidPart | ErrorKind::InvalidPartOrder);
-        let answer = failure.answer(error);
+        let answer = mapper.answer(error);
         if is_about_upload { with_details(answer, &[("UploadId", upload.upload_id.as_str())]) } else { answer }
     }
 
@@ -46,7 +46,7 @@ impl Operations {
         &self,
         mut request: S3Request<CreateMultipartUploadInput>,
     ) -> S3Result<S3Response<CreateMultipartUploadOutput>> {
-        let failure = Failure::of(&request, "CreateMultipartUpload");
+        let mapper = ErrorMapper::of(&request, "CreateMultipartUpload");
         let user = caller(&request)?;
         let input = &mut request.input;
         refuse_unsupported!(input, request.headers);
@@ -62,7 +62,7 @@ impl Operations {
             owner: user.owner_id.clone(),
         };
         let (algorithm, kind) = (create.checksum_algorithm, create.checksum_kind);
-        let upload_id = self.cache.create_upload(create).await.map_err(|error| failure.answer(error))?;
+        let upload_id = self.cache.create_upload(create).await.map_err(|error| mapper.answer(error))?;
         let input = request.input;
         let output = CreateMultipartUploadOutput {
             bucket: Some(input.bucket),
@@ -80,7 +80,7 @@ impl Operations {
         &self,
         mut request: S3Request<UploadPartInput>,
     ) -> S3Result<S3Response<UploadPartOutput>> {
-        let failure = Failure::of(&request, "UploadPart");
+        let mapper = ErrorMapper::of(&request, "UploadPart");
         let (trailing, signed) = (take_trailing(&mut request), is_signed(&request));
         let input = &mut request.input;
         let number = part_number(input.part_number)?;
@@ -95,7 +95,7 @@ impl Operations {
         let body = incoming(input.body.take(), &request.headers, announced)?;
         let written = match self.cache.put_part(&upload, number, body).await {
             Ok(written) => written,
-            Err(error) => return Err(self.answer_upload(error, &upload, &failure).await),
+            Err(error) => return Err(self.answer_upload(error, &upload, &mapper).await),
         };
         let output = UploadPartOutput { e_tag: Some(convert::etag(&written.etag)), ..UploadPartOutput::default() };
         let mut response = S3Response::new(output);
@@ -107,10 +107,10 @@ impl Operations {
         &self,
         mut request: S3Request<UploadPartCopyInput>,
     ) -> S3Result<S3Response<UploadPartCopyOutput>> {
-        let failure = Failure::of(&request, "UploadPartCopy");
+        let mapper = ErrorMapper::of(&request, "UploadPartCopy");
         let user = caller(&request)?;
         let input = &mut request.input;
-        let source = self.readable_source(&input.copy_source, &user, &failure).await?;
+        let source = self.readable_source(&input.copy_source, &user, &mapper).await?;
         let copy = CopyPart {
             number: part_number(input.part_number)?,
             upload: upload(&input.bucket, &input.key, std::mem::take(&mut input.upload_id))?,
@@ -127,13 +127,13 @@ impl Operations {
         let written = match self.cache.copy_part(copy).await {
             Ok(written) => written,
             Err(error) if error.kind == ErrorKind::NoSuchUpload => {
-                return Err(self.answer_upload(error, &upload, &failure).await);
+                return Err(self.answer_upload(error, &upload, &mapper).await);
             }
             Err(Error { kind: ErrorKind::InvalidRange, object: Some(found), .. }) => {
                 let range = request.input.copy_source_range.as_deref().unwrap_or_default();
                 return Err(outside_of_source(range, found.size));
             }
-            Err(error) => return Err(self.answer_copy(error, &user, &source, true, &failure).await),
+            Err(error) => return Err(self.answer_copy(error, &user, &source, true, &mapper).await),
         };
         let mut result = CopyPartResult {
             e_tag: Some(convert::etag(&written.etag)),
@@ -144,11 +144,11 @@ impl Operations {
         Ok(S3Response::new(UploadPartCopyOutput { copy_part_result: Some(result), ..UploadPartCopyOutput::default() }))
     }
 
-    pub(super) async fn finish_upload(
+    pub(super) async fn complete_upload(
         &self,
         request: S3Request<CompleteMultipartUploadInput>,
     ) -> S3Result<S3Response<CompleteMultipartUploadOutput>> {
-        let failure = Failure::of(&request, "CompleteMultipartUpload");
+        let mapper = ErrorMapper::of(&request, "CompleteMultipartUpload");
         let conditions = put_conditions(&request, &convert::path(&request.input.bucket, &request.input.key)?)?;
         let location = location(&request, None);
         let kept = kept_checksums(&request);
@@ -177,7 +177,7 @@ impl Operations {
         let upload = complete.upload.clone();
         let written = match self.cache.complete_upload(complete).await {
             Ok(written) => written,
-            Err(error) => return Err(self.answer_upload(error, &upload, &failure).await),
+            Err(error) => return Err(self.answer_upload(error, &upload, &mapper).await),
         };
         let mut output = CompleteMultipartUploadOutput {
             location,
@@ -194,19 +194,19 @@ impl Operations {
         &self,
         request: S3Request<AbortMultipartUploadInput>,
     ) -> S3Result<S3Response<AbortMultipartUploadOutput>> {
-        let failure = Failure::of(&request, "AbortMultipartUpload");
+        let mapper = ErrorMapper::of(&request, "AbortMultipartUpload");
         let input = request.input;
         let upload = upload(&input.bucket, &input.key, input.upload_id)?;
         let wanted = input.if_match_initiated_time.map(convert::unix_seconds);
         if let Some(wanted) = wanted
-            && let Some(created_ms) = self.created_ms(&upload).await.map_err(|error| failure.answer(error))?
+            && let Some(created_ms) = self.created_ms(&upload).await.map_err(|error| mapper.answer(error))?
             && created_ms / 1000 != wanted
         {
-            return Err(failure.answer(Error::new(ErrorKind::PreconditionFailed, "the upload began at another time")));
+            return Err(mapper.answer(Error::new(ErrorKind::PreconditionFailed, "the upload began at another time")));
         }
         match self.cache.abort_upload(&upload).await {
             Ok(()) => {}
-            Err(error) => match self.answer_upload(error, &upload, &failure).await {
+            Err(error) => match self.answer_upload(error, &upload, &mapper).await {
                 // With a time, one that is gone is as wanted.
                 error if wanted.is_some() && error.code().as_str() == "NoSuchUpload" => {}
                 error => return Err(error),

@@ -16,7 +16,7 @@ use s3s::dto::{
 };
 use s3s::{Body, S3Request, S3Response, S3Result, s3_error};
 
-use super::{Failure, Operations, only_null_version};
+use super::{ErrorMapper, Operations, only_null_version};
 use crate::checksums::{self, set_checksums, set_checksums_and_type};
 use crate::context::{caller, is_signed};
 use crate::convert;
@@ -104,8 +104,8 @@ impl Operations {
         let user = caller(&request)?;
         let overrides = overrides!(request);
         refuse_anonymous(!is_signed(&request), &overrides)?;
-        let failure = Failure::of(&request, "GetObject");
-        let mut response = self.send_object(get, &user, failure, request.input.checksum_mode.is_some()).await?;
+        let mapper = ErrorMapper::of(&request, "GetObject");
+        let mut response = self.send_object(get, &user, mapper, request.input.checksum_mode.is_some()).await?;
         response.headers.extend(overrides);
         Ok(response)
     }
@@ -115,15 +115,15 @@ impl Operations {
         &self,
         get: GetObject,
         user: &User,
-        failure: Failure,
+        mapper: ErrorMapper,
         checksum_mode: bool,
     ) -> S3Result<S3Response<GetObjectOutput>> {
         let (path, part, range) = (get.path.clone(), get.part_number, get.range);
-        let body = self.cache.get(get).await.map_err(|error| refuse(error, range, part, user, &path, &failure))?;
+        let body = self.cache.get(get).await.map_err(|error| refuse(error, range, part, user, &path, &mapper))?;
         let mut output = describe!(GetObjectOutput, &body.head, part);
         output.content_range = content_range(&body.head);
         output.tag_count = (!body.head.info.tags.is_empty()).then(|| body.head.info.tags.len() as i32);
-        let Failure { request_id, operation } = failure;
+        let ErrorMapper { request_id, operation } = mapper;
         let mut stream = body.stream;
         let sent = match stream.next().now_or_never() {
             Some(Some(Ok(all))) if all.len() as u64 == body.head.range.len() => Body::from(all),
@@ -150,8 +150,8 @@ impl Operations {
         let overrides = overrides!(request);
         refuse_anonymous(!is_signed(&request), &overrides)?;
         let (path, part, range) = (get.path.clone(), get.part_number, get.range);
-        let failure = Failure::of(&request, "HeadObject");
-        let head = self.cache.head(get).await.map_err(|error| refuse(error, range, part, &user, &path, &failure))?;
+        let mapper = ErrorMapper::of(&request, "HeadObject");
+        let head = self.cache.head(get).await.map_err(|error| refuse(error, range, part, &user, &path, &mapper))?;
         let checksum_mode = request.input.checksum_mode.is_some();
         let mut output = describe!(HeadObjectOutput, &head, part);
         output.content_range = content_range(&head);
@@ -177,8 +177,8 @@ impl Operations {
         let path = convert::path(&input.bucket, &input.key)?;
         let get = GetObject { no_cache: convert::no_cache(&request.headers), ..GetObject::whole(path.clone()) };
         let user = caller(&request)?;
-        let failure = Failure::of(&request, "GetObjectAttributes");
-        let head = self.cache.head(get).await.map_err(|error| hide(error, &user, &path, &failure))?;
+        let mapper = ErrorMapper::of(&request, "GetObjectAttributes");
+        let head = self.cache.head(get).await.map_err(|error| hide(error, &user, &path, &mapper))?;
         let info = &head.info;
         let wants = |wanted: &str| named().any(|name| name == wanted);
         let checksum = (wants("Checksum") && !info.checksums.values.is_empty()).then(|| {
@@ -206,12 +206,12 @@ pub(super) fn hide(
     error: forebay_cache::Error,
     user: &User,
     path: &forebay_types::ObjectPath,
-    failure: &Failure,
+    mapper: &ErrorMapper,
 ) -> s3s::S3Error {
     if error.kind == ErrorKind::NotFound && !user.may(Action::List, &format!("/{path}")) {
         return s3_error!(AccessDenied, "Access Denied");
     }
-    failure.answer(error)
+    mapper.answer(error)
 }
 
 /// The answer for a failed read. Sources: localstack/localstack, `test_invalid_range_error` and `test_get_object_part`.
@@ -221,7 +221,7 @@ fn refuse(
     part: Option<u32>,
     user: &User,
     path: &forebay_types::ObjectPath,
-    failure: &Failure,
+    mapper: &ErrorMapper,
 ) -> s3s::S3Error {
     let details = match (&error, range, part) {
         (Error { kind: ErrorKind::InvalidRange, object: Some(found), .. }, Some(range), _) => {
@@ -233,7 +233,7 @@ fn refuse(
         }
         _ => Vec::new(),
     };
-    with_details(hide(error, user, path, failure), &details)
+    with_details(hide(error, user, path, mapper), &details)
 }
 
 fn range_text(range: RangeRequest) -> String {

@@ -8,7 +8,7 @@ use s3s::dto::{
 use s3s::{S3ErrorCode, S3Request, S3Response, S3Result};
 
 use super::read::hide;
-use super::{Failure, Operations, only_null_version};
+use super::{ErrorMapper, Operations, only_null_version};
 use crate::context::caller;
 use crate::convert;
 use crate::s3_error::with_details;
@@ -21,9 +21,9 @@ impl Operations {
         only_null_version(request.input.version_id.as_deref())?;
         let path = convert::path(&request.input.bucket, &request.input.key)?;
         let user = caller(&request)?;
-        let failure = Failure::of(&request, "GetObjectTagging");
+        let mapper = ErrorMapper::of(&request, "GetObjectTagging");
         let tags = self.cache.tags(&path).await.map_err(|error| {
-            let answer = hide(error, &user, &path, &failure);
+            let answer = hide(error, &user, &path, &mapper);
             // With its bucket, here alone: localstack/localstack, `test_object_tagging_exc`.
             let is_absent = *answer.code() == S3ErrorCode::NoSuchKey;
             if is_absent { with_details(answer, &[("Key", path.to_string())]) } else { answer }
@@ -39,11 +39,11 @@ impl Operations {
         only_null_version(request.input.version_id.as_deref())?;
         let path = convert::path(&request.input.bucket, &request.input.key)?;
         let user = caller(&request)?;
-        let failure = Failure::of(&request, "PutObjectTagging");
+        let mapper = ErrorMapper::of(&request, "PutObjectTagging");
         let pairs = request.input.tagging.tag_set.into_iter();
         let tags =
             convert::tags(pairs.map(|tag| (tag.key.unwrap_or_default(), tag.value.unwrap_or_default())).collect())?;
-        self.cache.set_tags(&path, tags).await.map_err(|error| hide(error, &user, &path, &failure))?;
+        self.cache.set_tags(&path, tags).await.map_err(|error| hide(error, &user, &path, &mapper))?;
         Ok(S3Response::new(PutObjectTaggingOutput::default()))
     }
 
@@ -54,8 +54,8 @@ impl Operations {
         only_null_version(request.input.version_id.as_deref())?;
         let path = convert::path(&request.input.bucket, &request.input.key)?;
         let user = caller(&request)?;
-        let failure = Failure::of(&request, "DeleteObjectTagging");
-        self.cache.set_tags(&path, Tags::new()).await.map_err(|error| hide(error, &user, &path, &failure))?;
+        let mapper = ErrorMapper::of(&request, "DeleteObjectTagging");
+        self.cache.set_tags(&path, Tags::new()).await.map_err(|error| hide(error, &user, &path, &mapper))?;
         Ok(S3Response::new(DeleteObjectTaggingOutput::default()))
     }
 }

@@ -10,7 +10,7 @@ use s3s::{S3Request, S3Response, S3Result};
 
 use super::list::{Encoding, page_limit, require_list};
 use super::multipart::upload;
-use super::{Failure, Operations};
+use super::{ErrorMapper, Operations};
 use crate::checksums::{self, set_checksums};
 use crate::context::caller;
 use crate::convert;
@@ -21,7 +21,7 @@ impl Operations {
         &self,
         request: S3Request<ListPartsInput>,
     ) -> S3Result<S3Response<ListPartsOutput>> {
-        let failure = Failure::of(&request, "ListParts");
+        let mapper = ErrorMapper::of(&request, "ListParts");
         let input = request.input;
         let upload = upload(&input.bucket, &input.key, input.upload_id.clone())?;
         let limit = page_limit(input.max_parts, "max-parts")?;
@@ -32,7 +32,7 @@ impl Operations {
         })?;
         let page = match self.cache.list_parts(&upload, after, limit).await {
             Ok(page) => page,
-            Err(error) => return Err(self.answer_upload(error, &upload, &failure).await),
+            Err(error) => return Err(self.answer_upload(error, &upload, &mapper).await),
         };
         let parts: Vec<Part> = page
             .parts
@@ -77,7 +77,7 @@ impl Operations {
         request: S3Request<ListMultipartUploadsInput>,
     ) -> S3Result<S3Response<ListMultipartUploadsOutput>> {
         let user = caller(&request)?;
-        let failure = Failure::of(&request, "ListMultipartUploads");
+        let mapper = ErrorMapper::of(&request, "ListMultipartUploads");
         let input = request.input;
         let encoding = Encoding::of(input.encoding_type.as_ref())?;
         let limit = page_limit(input.max_uploads, "max-uploads")?;
@@ -97,9 +97,9 @@ impl Operations {
             return Err(wrong_argument("upload-id-marker", &marker, "Invalid uploadId marker"));
         }
         let has_key_marker = list.key_marker.is_some();
-        let mut page = self.cache.list_uploads(&bucket, &list).await.map_err(|error| failure.answer(error))?;
+        let mut page = self.cache.list_uploads(&bucket, &list).await.map_err(|error| mapper.answer(error))?;
         if page.is_truncated && page.next_upload_id_marker.is_none() {
-            page.next_upload_id_marker = self.first_upload(&bucket, page.next_key_marker.as_deref(), &failure).await?;
+            page.next_upload_id_marker = self.first_upload(&bucket, page.next_key_marker.as_deref(), &mapper).await?;
         }
         // What a page ends with is told also when it is the last: localstack/localstack,
         // `test_list_multiparts_next_marker`.
@@ -141,11 +141,11 @@ impl Operations {
         &self,
         bucket: &BucketName,
         prefix: Option<&str>,
-        failure: &Failure,
+        mapper: &ErrorMapper,
     ) -> S3Result<Option<String>> {
         let Some(prefix) = prefix else { return Ok(None) };
         let list = ListUploads { prefix: prefix.to_owned(), limit: 1, ..ListUploads::default() };
-        let page = self.cache.list_uploads(bucket, &list).await.map_err(|error| failure.answer(error))?;
+        let page = self.cache.list_uploads(bucket, &list).await.map_err(|error| mapper.answer(error))?;
         Ok(page.uploads.into_iter().next().map(|upload| upload.upload_id))
     }
 }

@@ -9,7 +9,7 @@ use http::header::ETAG;
 use s3s::dto::{ETag, PutObjectInput, PutObjectOutput};
 use s3s::{S3Request, S3Response, S3Result};
 
-use super::{Failure, Operations, not_implemented, put_conditions, refuse_unsupported, system_headers};
+use super::{ErrorMapper, Operations, not_implemented, put_conditions, refuse_unsupported, system_headers};
 use crate::checksums::{self, given_checksums};
 use crate::context::{RequestContext, is_signed, operation, take_trailing};
 use crate::convert;
@@ -22,7 +22,7 @@ impl Operations {
         &self,
         mut request: S3Request<PutObjectInput>,
     ) -> S3Result<S3Response<PutObjectOutput>> {
-        let failure = Failure::of(&request, "PutObject");
+        let mapper = ErrorMapper::of(&request, "PutObject");
         let is_form = operation(&request) == "PostObject";
         let location = if is_form { location(&request, Some(&request.input.key)) } else { None };
         let (trailing, signed) = (take_trailing(&mut request), is_signed(&request));
@@ -56,7 +56,7 @@ impl Operations {
             conditions,
             body: incoming(input.body.take(), &request.headers, announced)?,
         };
-        let written = self.cache.put(put).await.map_err(|error| failure.answer(error))?;
+        let written = self.cache.put(put).await.map_err(|error| mapper.answer(error))?;
         let output = PutObjectOutput { e_tag: Some(convert::etag(&written.etag)), ..PutObjectOutput::default() };
         let mut response = if is_form { answer_form(output, location) } else { S3Response::new(output) };
         checksums::set_checksum_and_type_headers(&mut response.headers, &written.checksums, 0);

@@ -11,12 +11,12 @@ use crate::query;
 
 /// What a request names.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct RequestTarget {
     pub(super) bucket: Option<String>,
     pub(super) key: Option<String>,
 }
 
-impl Place {
+impl RequestTarget {
     pub(super) fn of(uri: &Uri, headers: &HeaderMap, domain: Option<&Domain>) -> Self {
         Self::at(uri, headers.get("host").and_then(|host| host.to_str().ok()).unwrap_or_default(), domain)
     }
@@ -37,14 +37,14 @@ impl Place {
 
 /// The bucket and the key that a URL names, sent to this host.
 pub(crate) fn named_in(uri: &Uri, host: Option<&str>, domain: Option<&Domain>) -> (Option<String>, Option<String>) {
-    let place = Place::at(uri, host.unwrap_or_default(), domain);
-    (place.bucket, place.key)
+    let target = RequestTarget::at(uri, host.unwrap_or_default(), domain);
+    (target.bucket, target.key)
 }
 
 /// The bucket and the key of a request for an object or an upload.
 pub(crate) fn path_of<B>(request: &Request<B>, domain: Option<&Domain>) -> Option<(String, String)> {
-    let place = Place::of(request.uri(), request.headers(), domain);
-    place.bucket.zip(place.key)
+    let target = RequestTarget::of(request.uri(), request.headers(), domain);
+    target.bucket.zip(target.key)
 }
 
 /// Sub-resources by the parameter that names them, where that is not simply the parameter in capitals.
@@ -91,24 +91,24 @@ pub(crate) fn makes_bucket(parts: &Parts, domain: Option<&Domain>) -> bool {
     if parts.method != Method::PUT || parts.uri.path().trim_matches('/').contains('/') {
         return false;
     }
-    let place = Place::of(&parts.uri, &parts.headers, domain);
+    let target = RequestTarget::of(&parts.uri, &parts.headers, domain);
     let is_known = query::check("CreateBucket", &parts.method, &parts.uri).is_ok();
-    place.bucket.is_some() && place.key.is_none() && is_known
+    target.bucket.is_some() && target.key.is_none() && is_known
 }
 
 /// `REST.GET.OBJECT`
-pub(super) fn operation(method: &Method, place: &Place, query: &str, headers: &HeaderMap) -> String {
-    let is_copy = *method == Method::PUT && place.key.is_some() && headers.contains_key("x-amz-copy-source");
+pub(super) fn operation(method: &Method, target: &RequestTarget, query: &str, headers: &HeaderMap) -> String {
+    let is_copy = *method == Method::PUT && target.key.is_some() && headers.contains_key("x-amz-copy-source");
     let verb = if is_copy { "COPY" } else { method.as_str() };
-    format!("REST.{verb}.{}", resource(method, place, query))
+    format!("REST.{verb}.{}", resource(method, target, query))
 }
 
-fn resource(method: &Method, place: &Place, query: &str) -> String {
+fn resource(method: &Method, target: &RequestTarget, query: &str) -> String {
     if *method == Method::OPTIONS {
         return "PREFLIGHT".to_owned();
     }
     let has = |name: &str| query.split('&').any(|part| part.split_once('=').map_or(part, |(name, _)| name) == name);
-    let (in_bucket, in_object) = (place.bucket.is_some(), place.key.is_some());
+    let (in_bucket, in_object) = (target.bucket.is_some(), target.key.is_some());
     if in_object && has("uploadId") {
         return if *method == Method::PUT { "PART" } else { "UPLOAD" }.to_owned();
     }
@@ -144,8 +144,8 @@ mod tests {
             headers.iter().map(|(name, value)| (http::HeaderName::from_static(name), HeaderValue::from_static(value)));
         let headers: HeaderMap = headers.collect();
         let domain = Domain::new("s3.example.com");
-        let place = Place::of(&uri, &headers, Some(&domain));
-        operation(&method.parse().unwrap(), &place, uri.query().unwrap_or_default(), &headers)
+        let target = RequestTarget::of(&uri, &headers, Some(&domain));
+        operation(&method.parse().unwrap(), &target, uri.query().unwrap_or_default(), &headers)
     }
 
     #[test]
@@ -191,9 +191,9 @@ mod tests {
 
     #[test]
     fn bucket_and_key_are_decoded() {
-        let place = Place::of(&"/b/a%20b/%C3%A9+".parse().unwrap(), &HeaderMap::new(), None);
-        assert_eq!((place.bucket.as_deref(), place.key.as_deref()), (Some("b"), Some("a b/\u{e9}+")));
-        let place = Place::of(&"/b/".parse().unwrap(), &HeaderMap::new(), None);
-        assert_eq!((place.bucket.as_deref(), place.key), (Some("b"), None));
+        let target = RequestTarget::of(&"/b/a%20b/%C3%A9+".parse().unwrap(), &HeaderMap::new(), None);
+        assert_eq!((target.bucket.as_deref(), target.key.as_deref()), (Some("b"), Some("a b/\u{e9}+")));
+        let target = RequestTarget::of(&"/b/".parse().unwrap(), &HeaderMap::new(), None);
+        assert_eq!((target.bucket.as_deref(), target.key), (Some("b"), None));
     }
 }

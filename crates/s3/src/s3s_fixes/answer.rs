@@ -147,7 +147,7 @@ fn complete_error(response: &mut HttpResponse, context: &RequestContext, region:
 
 /// What is not there, by its name. A copy has two of each, and tells itself when it is the source's.
 fn place_of(code: &str, context: &RequestContext) -> Option<(String, String)> {
-    let (bucket, key) = context.place.get()?;
+    let (bucket, key) = context.target.get()?;
     match code {
         "NoSuchKey" if COPIES.contains(&context.operation()) => None,
         "NoSuchBucket"

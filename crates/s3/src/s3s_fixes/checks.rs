@@ -12,7 +12,7 @@ use time::OffsetDateTime;
 
 use super::XML_BYTES_MAX;
 use super::chunks::{Framing, NO_TRAILER};
-use super::credential_scope::{BASIC_TIME, Place, check_scope, is_basic_time};
+use super::credential_scope::{BASIC_TIME, CredentialSource, check_scope, is_basic_time};
 use super::documents::{Expected, Kind};
 use super::query_string::Query;
 use super::{forms, signature_2};
@@ -362,7 +362,7 @@ fn check_mechanism(headers: &HeaderMap) -> Check {
 
 /// Returns the time of the request.
 fn check_header_signature(headers: &HeaderMap, region: &str) -> Check<HeaderValue> {
-    let malformed = |what: &str| Place::Header.malformed(what);
+    let malformed = |what: &str| CredentialSource::Header.malformed(what);
     let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
     let fields = text("authorization").and_then(|value| value.strip_prefix("AWS4-HMAC-SHA256 ")).unwrap_or_default();
     let fields: Vec<&str> = fields.split(',').map(str::trim).filter(|field| !field.is_empty()).collect();
@@ -381,7 +381,7 @@ fn check_header_signature(headers: &HeaderMap, region: &str) -> Check<HeaderValu
     let (credential, signed_headers) = (field("Credential")?, field("SignedHeaders")?);
     field("Signature")?;
     let time = time_of(headers, signed_headers);
-    check_scope(credential, time.as_deref(), region, Place::Header)?;
+    check_scope(credential, time.as_deref(), region, CredentialSource::Header)?;
     check_signed_headers(signed_headers, headers)?;
     let time = time.and_then(|time| HeaderValue::try_from(time).ok());
     let time = time.ok_or_else(|| denied("AWS authentication requires a valid Date or x-amz-date header"))?;
@@ -433,7 +433,7 @@ fn check_presigned(query: &Query, headers: &HeaderMap, region: &str) -> Check {
         return Err(malformed("X-Amz-Date must be in the ISO8601 Long Format \"yyyyMMdd'T'HHmmss'Z'\""));
     }
     check_expires(given("X-Amz-Expires")?, malformed)?;
-    check_scope(given("X-Amz-Credential")?, query.only("X-Amz-Date"), region, Place::Query)?;
+    check_scope(given("X-Amz-Credential")?, query.only("X-Amz-Date"), region, CredentialSource::Query)?;
     check_signed_headers(given("X-Amz-SignedHeaders")?, headers)
 }
 

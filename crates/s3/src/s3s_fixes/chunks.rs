@@ -59,7 +59,7 @@ where
             let step = match body.next().await {
                 Some(Ok(bytes)) => chunks.feed(bytes).map_err(|error| -> StdError { Box::new(error) }),
                 Some(Err(error)) => Err(error),
-                None if chunks.place == Place::End => match chunks.end() {
+                None if chunks.expected == Expected::End => match chunks.end() {
                     Ok(()) => return None,
                     Err(error) => Err(error.into()),
                 },
@@ -74,7 +74,7 @@ where
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Place {
+enum Expected {
     /// In the line in front of a chunk.
     Line,
     /// This many bytes of the chunk are to come.
@@ -87,7 +87,7 @@ enum Place {
 
 struct Chunks {
     framing: Framing,
-    place: Place,
+    expected: Expected,
     line: Vec<u8>,
     ready: VecDeque<Bytes>,
     context: Arc<RequestContext>,
@@ -98,38 +98,38 @@ struct Chunks {
 
 impl Chunks {
     fn new(framing: Framing, context: Arc<RequestContext>, held: Held) -> Self {
-        Self { framing, place: Place::Line, line: Vec::new(), ready: VecDeque::new(), context, held, came: 0 }
+        Self { framing, expected: Expected::Line, line: Vec::new(), ready: VecDeque::new(), context, held, came: 0 }
     }
 
     fn feed(&mut self, mut bytes: Bytes) -> Result<(), BodyError> {
         while !bytes.is_empty() {
-            match self.place {
-                Place::Line => self.feed_line(&mut bytes)?,
-                Place::Data(left) => {
+            match self.expected {
+                Expected::Line => self.feed_line(&mut bytes)?,
+                Expected::Data(left) => {
                     let part = bytes.split_to(bytes.len().min(usize::try_from(left).unwrap_or(usize::MAX)));
                     let left = left - part.len() as u64;
                     if self.framing == Framing::Signed {
                         self.came += part.len();
                         self.held.set(self.context.requester.get(), self.came)?;
                     }
-                    self.place = if left == 0 { Place::Break(0) } else { Place::Data(left) };
+                    self.expected = if left == 0 { Expected::Break(0) } else { Expected::Data(left) };
                     self.pass_data(part);
                 }
-                Place::Break(seen) => {
+                Expected::Break(seen) => {
                     if bytes[0] != b"\r\n"[seen] {
                         return Err(BodyError::Framing);
                     }
                     self.pass_framing(bytes.split_to(1));
-                    self.place = if seen == 0 { Place::Break(1) } else { Place::Line };
+                    self.expected = if seen == 0 { Expected::Break(1) } else { Expected::Line };
                 }
-                Place::End => self.feed_trailer(std::mem::take(&mut bytes))?,
+                Expected::End => self.feed_trailer(std::mem::take(&mut bytes))?,
             }
         }
         Ok(())
     }
 
     fn feed_line(&mut self, bytes: &mut Bytes) -> Result<(), BodyError> {
-        let end = bytes.iter().position(|byte| *byte == b'\n').map(|place| place + 1);
+        let end = bytes.iter().position(|byte| *byte == b'\n').map(|at| at + 1);
         let taken = end.unwrap_or(bytes.len());
         self.line.extend_from_slice(&bytes[..taken]);
         bytes.advance(taken);
@@ -148,11 +148,11 @@ impl Chunks {
                 if self.framing != Framing::Anonymous {
                     self.ready.push_back(line.into());
                 }
-                self.place = Place::End;
+                self.expected = Expected::End;
             }
             _ => {
                 self.pass_framing(line.into());
-                self.place = Place::Data(size);
+                self.expected = Expected::Data(size);
             }
         }
         Ok(())

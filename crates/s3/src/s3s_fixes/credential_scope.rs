@@ -21,12 +21,12 @@ pub(crate) fn is_basic_time(text: &str) -> bool {
 
 /// Where a credential stands, for what is said of a wrong one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Place {
+pub(crate) enum CredentialSource {
     Header,
     Query,
 }
 
-impl Place {
+impl CredentialSource {
     /// In the words of Amazon S3: aws/aws-sdk-php#780 and ex-aws/ex_aws#537 show some, the rest is in `s3err` of
     /// versitygw.
     pub(crate) fn malformed(self, what: &str) -> S3Error {
@@ -39,8 +39,13 @@ impl Place {
 }
 
 /// `key/date/region/s3/aws4_request`. `time`: the one of the request, whose day the credential must have.
-pub(crate) fn check_scope(credential: &str, time: Option<&str>, region: &str, place: Place) -> Result<(), S3Error> {
-    fault(credential, time, region).map_or(Ok(()), |what| Err(place.malformed(&what)))
+pub(crate) fn check_scope(
+    credential: &str,
+    time: Option<&str>,
+    region: &str,
+    source: CredentialSource,
+) -> Result<(), S3Error> {
+    fault(credential, time, region).map_or(Ok(()), |what| Err(source.malformed(&what)))
 }
 
 /// What is wrong with a credential.

@@ -414,7 +414,7 @@ pub(crate) fn refused(context: &RequestContext) -> Option<HttpResponse> {
     Some(answer::refuse(context.refused.get()?.answer(), &context.id))
 }
 
-/// Says of a request that its body is a document, which [`crate::lenient`] puts right behind the signature check.
+/// Says of a request that its body is a document, which [`crate::compat`] puts right behind the signature check.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct IsDocument;
 

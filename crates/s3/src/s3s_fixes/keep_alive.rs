@@ -16,10 +16,10 @@ use s3s::{Body, HttpResponse, StdError};
 use tokio::sync::oneshot;
 
 /// How long an answer may take before it is begun, and the time between blanks. Most load balancers wait a minute.
-const PATIENCE: Duration = Duration::from_secs(10);
+const SILENT_MAX: Duration = Duration::from_secs(10);
 const DECLARATION: &[u8] = b"<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n";
 
-/// The answer, or after [`PATIENCE`] a 200 whose body turns into the answer, an error included. The work goes on when
+/// The answer, or after [`SILENT_MAX`] a 200 whose body turns into the answer, an error included. The work goes on when
 /// the client goes away: what it began must not stay half done.
 pub(crate) async fn answer<F>(clock: Arc<dyn Clock>, work: F) -> Result<HttpResponse, StdError>
 where
@@ -30,7 +30,7 @@ where
     forebay_env::spawn(async move {
         let _ = sender.send(work.await);
     });
-    match select(receiver, clock.sleep(PATIENCE)).await {
+    match select(receiver, clock.sleep(SILENT_MAX)).await {
         Either::Left((result, _)) => result.unwrap_or_else(|gone| Err(gone.into())),
         Either::Right(((), receiver)) => Ok(begin(clock.clone(), receiver)),
     }
@@ -43,7 +43,7 @@ fn begin(clock: Arc<dyn Clock>, outcome: Outcome) -> HttpResponse {
     let rest = futures::stream::unfold(Some(outcome), move |outcome| {
         let clock = Arc::clone(&clock);
         async move {
-            match select(outcome?, clock.sleep(PATIENCE)).await {
+            match select(outcome?, clock.sleep(SILENT_MAX)).await {
                 Either::Right(((), outcome)) => Some((Ok(Bytes::from_static(b" ")), Some(outcome))),
                 Either::Left((result, _)) => Some((finish(result).await, None)),
             }
@@ -95,7 +95,7 @@ mod tests {
             Ok(document(400, "<?xml version=\"1.0\"?><Error/>"))
         }));
         while !task.is_finished() {
-            clock.advance(PATIENCE);
+            clock.advance(SILENT_MAX);
             tokio::task::yield_now().await;
         }
         let response = task.join().await.unwrap();

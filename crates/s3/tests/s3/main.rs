@@ -2,7 +2,7 @@
 
 mod authentication;
 mod fairness;
+mod fast_path;
 mod objects;
 mod protocol;
-mod short_path;
 mod support;

@@ -10,7 +10,7 @@ use forebay_env::sync::Mutex;
 /// A disk counts as stalled when one request takes this long. Then writes go to other disks, and where there are none,
 /// clients are asked to retry. This is several times what a busy disk takes, and less than the 30 s or more after which
 /// clients give up by themselves.
-pub const PATIENCE: Duration = Duration::from_secs(15);
+pub const STALLED_AFTER: Duration = Duration::from_secs(15);
 
 pub(crate) struct Unanswered {
     clock: Arc<dyn Clock>,
@@ -44,10 +44,10 @@ impl Unanswered {
         Request { unanswered: self, begun }
     }
 
-    /// Whether the oldest request is older than [`PATIENCE`].
+    /// Whether the oldest request is older than [`STALLED_AFTER`].
     pub(crate) fn is_stalled(&self) -> bool {
         let oldest = self.requests.lock().begun.first().map(|(begun, _)| *begun);
-        oldest.is_some_and(|begun| self.clock.monotonic().saturating_sub(begun) >= PATIENCE)
+        oldest.is_some_and(|begun| self.clock.monotonic().saturating_sub(begun) >= STALLED_AFTER)
     }
 }
 
@@ -68,14 +68,14 @@ mod tests {
         let (env, clock) = Env::simulated(1);
         let unanswered = Unanswered::new(env.clock);
         let first = unanswered.begin();
-        clock.advance(PATIENCE / 2);
+        clock.advance(STALLED_AFTER / 2);
         let (second, third) = (unanswered.begin(), unanswered.begin());
         assert!(!unanswered.is_stalled());
-        clock.advance(PATIENCE / 2);
+        clock.advance(STALLED_AFTER / 2);
         assert!(unanswered.is_stalled());
         drop(first);
         assert!(!unanswered.is_stalled(), "the others are younger");
-        clock.advance(PATIENCE / 2);
+        clock.advance(STALLED_AFTER / 2);
         drop(second);
         assert!(unanswered.is_stalled(), "of two that began together, one is left");
         drop(third);

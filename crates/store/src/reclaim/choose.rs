@@ -102,7 +102,7 @@ impl Oldest {
 impl Inner {
     /// The next victim. A log qualifies only when the last snapshot covers all of it: a replay needs the others.
     pub(super) async fn choose(&self, index: usize, tried: &Tried) -> Option<Victim> {
-        let directory = &self.places[index].directory;
+        let directory = &self.volumes[index].directory;
         if directory.change_bytes() > directory.segment_bytes_max() / MOST_CHANGES
             && !tried.lacked_room
             && let Some(victim) = self.oldest_victim().await
@@ -147,7 +147,7 @@ impl Inner {
         if !tried.roomless.is_empty() || tried.emptied >= GARBAGE_VICTIMS_MAX {
             return None;
         }
-        let directory = &self.places[index].directory;
+        let directory = &self.volumes[index].directory;
         let length: u64 = directory.segments.read().values().map(|segment| segment.length()).sum();
         let mut candidates = self.candidates(directory);
         candidates.retain(|(segment, _)| segment.header.kind != SegmentKind::Log);
@@ -232,14 +232,14 @@ impl Inner {
     /// index of its directory. Segments that reclaim can't take do not count: they stay as long as the process lives,
     /// and the changes that are kept for them would fill the store.
     fn oldest_segment(&self) -> Option<(usize, Arc<Segment>)> {
-        let of_place = |index: usize| {
-            let directory = &self.places[index].directory;
+        let of_volume = |index: usize| {
+            let directory = &self.volumes[index].directory;
             let segments = directory.segments.read();
             let oldest = segments.values().filter(|segment| may_hold_older(directory, segment));
             let oldest = oldest.min_by_key(|segment| (segment.header.sequence, segment.key())).cloned();
             oldest.map(|segment| (index, segment))
         };
-        let oldest = (0..self.places.len()).filter_map(of_place);
+        let oldest = (0..self.volumes.len()).filter_map(of_volume);
         oldest.min_by_key(|(_, segment)| (segment.header.sequence, segment.key()))
     }
 
@@ -247,7 +247,7 @@ impl Inner {
     /// go now.
     async fn oldest_victim(&self) -> Option<Victim> {
         let (index, segment) = self.oldest_segment()?;
-        let place = &self.places[index];
+        let volume = &self.volumes[index];
         // Checked first: otherwise the work below would be repeated at each turn.
         if segment.is_pinned() {
             return None;
@@ -264,11 +264,11 @@ impl Inner {
         }
         // Carried data must not go into a segment that may be the next victim before anybody could read the data again.
         if segment.live_bytes.load(Ordering::SeqCst) > segment.pinned_bytes.load(Ordering::SeqCst) {
-            for place in &self.places {
-                place.fill.seal().await;
+            for volume in &self.volumes {
+                volume.fill.seal().await;
             }
         }
-        let directory = Arc::clone(&place.directory);
+        let directory = Arc::clone(&volume.directory);
         let goes = self.may_go(&directory, &segment) && segment.doom();
         // Everything that is worth keeping is kept: the room comes back in the other segments.
         let carried = Carried::Worthwhile { bytes_max: segment.length() };
@@ -300,7 +300,7 @@ impl Inner {
     /// Seals open segments that are longer than segments may now be, because the file system has less room than when
     /// they were begun. Their writers may be waiting for the very room that these segments keep.
     pub(super) async fn end_long(&self, index: usize) {
-        let directory = &self.places[index].directory;
+        let directory = &self.volumes[index].directory;
         let is_long = |segment: &&Arc<Segment>| !segment.is_sealed() && segment.length() >= directory.segment_bytes();
         let long: Vec<_> = directory.segments.read().values().filter(is_long).cloned().collect();
         for segment in long {
@@ -312,16 +312,16 @@ impl Inner {
 
     /// Seals a segment. If it is the newest, another one is begun.
     async fn end(&self, index: usize, segment: &Segment) -> Result<()> {
-        let place = &self.places[index];
+        let volume = &self.volumes[index];
         if !segment.is_sealed() {
             match segment.header.kind {
-                SegmentKind::Log => place.log.seal().await?,
+                SegmentKind::Log => volume.log.seal().await?,
                 kind @ (SegmentKind::Bulk | SegmentKind::Fill) => self.stream(index, kind).seal().await,
             }
         }
-        if is_newest(&place.directory, segment) {
-            place.log.seal().await?;
-            place.log.append_carried(vec![CommitBody::default().draft()]).await?;
+        if is_newest(&volume.directory, segment) {
+            volume.log.seal().await?;
+            volume.log.append_carried(vec![CommitBody::default().draft()]).await?;
         }
         Ok(())
     }
@@ -330,9 +330,9 @@ impl Inner {
     pub(crate) fn oldest_beside(&self, victim: SegmentKey) -> Oldest {
         // Fills that are being written may be in no segment yet.
         let mut oldest = Oldest { record: self.fills.lowest(&self.sequence), value: u64::MAX };
-        for place in &self.places {
-            for segment in place.directory.segments.read().values() {
-                if segment.key() == victim || !may_hold_older(&place.directory, segment) {
+        for volume in &self.volumes {
+            for segment in volume.directory.segments.read().values() {
+                if segment.key() == victim || !may_hold_older(&volume.directory, segment) {
                     continue;
                 }
                 oldest.record = oldest.record.min(segment.header.sequence);

@@ -39,7 +39,7 @@ impl Inner {
             return Err(Error::new(ErrorKind::Corrupt, "the log is damaged, and its commits can't be carried forward"));
         }
         if !voids.is_empty() {
-            self.places[self.index_for_carried()?].log.append_carried(voids).await?;
+            self.volumes[self.index_for_carried()?].log.append_carried(voids).await?;
         }
         if carried.is_empty() { Ok(()) } else { self.append_carried(victim.key(), carried).await }
     }
@@ -93,7 +93,7 @@ impl Inner {
     async fn append_carried(&self, from: SegmentKey, mut commits: Vec<CommitBody>) -> Result<()> {
         keep_newest_deletes(&mut commits);
         let drafts = commits.iter().map(CommitBody::draft).collect();
-        let appended = self.places[self.index_for_carried()?].log.append_carried(drafts).await?;
+        let appended = self.volumes[self.index_for_carried()?].log.append_carried(drafts).await?;
         let to = appended.locations[0].segment;
         for (commit, location) in commits.iter().zip(&appended.locations) {
             let version = commit.as_of.expect("what is carried says what it is of");

@@ -53,7 +53,7 @@ impl Members {
 
     /// A list for directories from before there were lists. Their numbers went up from 0, so a gap is a missing
     /// directory.
-    fn before_lists(store: u64, found: &[Found]) -> Self {
+    fn before_lists(store: u64, found: &[DirectoryAtStart]) -> Self {
         let numbers = found.iter().filter_map(|found| match found.identity {
             Some(IdentityFile::BeforeLists { number, .. }) => Some((number, found.disk.label())),
             Some(IdentityFile::Listed { .. }) | None => None,
@@ -70,7 +70,7 @@ impl Members {
     }
 
     /// A list of the directories that are given, for when all lists were removed.
-    fn rebuilt(store: u64, found: &[Found]) -> Self {
+    fn rebuilt(store: u64, found: &[DirectoryAtStart]) -> Self {
         let mut members = Self { next_number: NUMBERS_BEFORE_LISTS, ..Self::new(store) };
         for found in found {
             if let Some(IdentityFile::Listed { id, number }) = found.identity {
@@ -116,7 +116,7 @@ impl Members {
 }
 
 /// A directory as a start finds it.
-struct Found {
+struct DirectoryAtStart {
     disk: Arc<dyn Disk>,
     /// `None` when it is new.
     identity: Option<IdentityFile>,
@@ -140,7 +140,7 @@ async fn store_of_segments(disk: &dyn Disk, names: &[String]) -> Option<u64> {
     None
 }
 
-impl Found {
+impl DirectoryAtStart {
     async fn read(disk: Arc<dyn Disk>) -> Result<Self> {
         let identity = IdentityFile::read(disk.as_ref()).await?;
         let listed = disk.list().await;
@@ -186,7 +186,7 @@ impl Found {
 /// The directories of a start, before anything is changed.
 pub(crate) struct Roll {
     pub(crate) directories: Vec<Arc<Directory>>,
-    found: Vec<Found>,
+    found: Vec<DirectoryAtStart>,
     members: Members,
     start: Start,
     /// Whether this start leaves out a directory that the previous one had.
@@ -216,7 +216,7 @@ pub struct Forgotten {
 pub(crate) async fn call_roll(env: &Env, disks: Vec<Arc<dyn Disk>>, settings: &Settings) -> Result<Roll> {
     let mut found = Vec::new();
     for disk in disks {
-        found.push(Found::read(disk).await?);
+        found.push(DirectoryAtStart::read(disk).await?);
     }
     let mut members = newest_list(env, &found)?;
     let is_upgrade = found.iter().all(|found| found.members.is_none()) && !members.members.is_empty();
@@ -228,7 +228,7 @@ pub(crate) async fn call_roll(env: &Env, disks: Vec<Arc<dyn Disk>>, settings: &S
     }
     let before = members.clone();
     check_known(&found, &members)?;
-    let witnesses: Vec<_> = found.iter().filter_map(Found::witness).collect();
+    let witnesses: Vec<_> = found.iter().filter_map(DirectoryAtStart::witness).collect();
     starts::check(&witnesses)?;
     if let (true, Some(new)) = (is_upgrade, found.iter().find(|found| found.identity.is_none())) {
         // It may be in place of a missing one that no list names yet.
@@ -261,7 +261,7 @@ pub(crate) async fn call_roll(env: &Env, disks: Vec<Arc<dyn Disk>>, settings: &S
 }
 
 /// The newest list, or one for a store that has none.
-fn newest_list(env: &Env, found: &[Found]) -> Result<Members> {
+fn newest_list(env: &Env, found: &[DirectoryAtStart]) -> Result<Members> {
     let stores: HashSet<u64> = found
         .iter()
         .flat_map(|found| {
@@ -275,7 +275,7 @@ fn newest_list(env: &Env, found: &[Found]) -> Result<Members> {
     if stores.len() > 1 {
         return Err(Error::new(ErrorKind::Invalid, "the data directories belong to different stores"));
     }
-    let ids: Vec<DirectoryId> = found.iter().filter_map(Found::id).collect();
+    let ids: Vec<DirectoryId> = found.iter().filter_map(DirectoryAtStart::id).collect();
     if ids.iter().collect::<HashSet<_>>().len() < ids.len() {
         return Err(Error::new(ErrorKind::Invalid, "a data directory is given twice"));
     }
@@ -305,7 +305,7 @@ fn newest_list(env: &Env, found: &[Found]) -> Result<Members> {
 
 /// Refuses a directory that the store has continued without: it is out of date, and knows nothing of later deletes and
 /// overwrites.
-fn check_known(found: &[Found], members: &Members) -> Result<()> {
+fn check_known(found: &[DirectoryAtStart], members: &Members) -> Result<()> {
     // When two directories were each started without the other, nobody can tell which one is out of date.
     let lists = || found.iter().filter_map(|found| Some((found, found.members.as_ref()?)));
     if let Some((one, _)) = lists().find(|(_, list)| !list.is_part_of(members)) {
@@ -330,8 +330,8 @@ fn check_known(found: &[Found], members: &Members) -> Result<()> {
 }
 
 /// Forgets the missing directories that the operator says are gone. Returns whether there are any.
-fn check_missing(found: &[Found], members: &mut Members, settings: &Settings) -> Result<bool> {
-    let here: HashSet<DirectoryId> = found.iter().filter_map(Found::id).collect();
+fn check_missing(found: &[DirectoryAtStart], members: &mut Members, settings: &Settings) -> Result<bool> {
+    let here: HashSet<DirectoryId> = found.iter().filter_map(DirectoryAtStart::id).collect();
     if let Some(id) = settings.forget.iter().find(|id| here.contains(id)) {
         return Err(Error::new(ErrorKind::Invalid, format!("the directory {id} is to be forgotten, and is given")));
     }
@@ -466,7 +466,7 @@ impl Roll {
     }
 
     /// Whether a directory does not know yet which directories belong to the store.
-    fn is_news_to(&self, found: &Found) -> bool {
+    fn is_news_to(&self, found: &DirectoryAtStart) -> bool {
         match &found.members {
             Some(list) => !self.members.is_part_of(list),
             None => {
@@ -476,7 +476,7 @@ impl Roll {
         }
     }
 
-    async fn note_again(&self, directory: &Directory, found: &Found) -> Result<()> {
+    async fn note_again(&self, directory: &Directory, found: &DirectoryAtStart) -> Result<()> {
         let disk = found.disk.as_ref();
         if found.members.as_ref() != Some(&self.members) {
             self.members.write(disk).await?;

@@ -159,7 +159,7 @@ impl Replay {
             let lacks = |entry: &&Arc<Entry>| entry.extents().iter().any(is_gone);
             let lacking: Vec<_> = shard.read().iter().filter(lacks).map(|entry| entry.key().to_vec()).collect();
             for key in lacking {
-                tables.objects.place(&key).edit(|entry| entry.retain_extents(|extent| !is_gone(extent)));
+                tables.objects.lock(&key).edit(|entry| entry.retain_extents(|extent| !is_gone(extent)));
             }
         }
         self.steps.retain(|placed| !is_void(&self.voids, placed.segment, placed.sequence));
@@ -226,14 +226,14 @@ impl Applying<'_> {
     fn publish(&mut self, mut entry: Entry, is_fill: bool) {
         entry.retain_extents(|extent| self.known.contains_key(&extent.segment));
         let entry = Arc::new(entry);
-        let mut place = self.tables.objects.place(entry.key());
-        match place.get() {
+        let mut locked = self.tables.objects.lock(entry.key());
+        match locked.get() {
             Some(present) if present.generation > entry.generation => {}
             // The commit of the pinned object was not acknowledged, so a read filled the key again. In this replay the
             // pinned object counts.
             Some(present) if is_fill && present.pinned => {}
             Some(present) if present.generation == entry.generation => {
-                place.edit(|present| {
+                locked.edit(|present| {
                     if !self.known.contains_key(&present.record.segment) {
                         present.record = entry.record;
                     }
@@ -243,7 +243,7 @@ impl Applying<'_> {
                 });
             }
             Some(_) | None => {
-                place.put(Arc::clone(&entry));
+                locked.put(Arc::clone(&entry));
             }
         }
     }
@@ -256,9 +256,9 @@ impl Applying<'_> {
 
     /// Changes an object if it has this generation.
     fn edit(&self, key: &[u8], generation: Generation, change: impl FnOnce(&mut Entry)) {
-        let mut place = self.tables.objects.place(key);
-        if place.get().is_some_and(|entry| entry.generation == generation) {
-            place.edit(change);
+        let mut locked = self.tables.objects.lock(key);
+        if locked.get().is_some_and(|entry| entry.generation == generation) {
+            locked.edit(change);
         }
     }
 
@@ -275,7 +275,7 @@ impl Applying<'_> {
             }
         }
         for key in body.forget {
-            self.tables.objects.place(&key).remove();
+            self.tables.objects.lock(&key).remove();
         }
         for annotation in body.annotate {
             self.edit(&annotation.key, annotation.generation, |entry| {

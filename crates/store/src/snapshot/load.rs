@@ -150,7 +150,7 @@ impl Reading {
                     self.snapshot.rows += rows.len() as u64;
                     for row in rows {
                         let entry = Arc::new(row.into_entry().ok_or_else(damaged)?);
-                        self.snapshot.tables.objects.place(entry.key()).put(Arc::clone(&entry));
+                        self.snapshot.tables.objects.lock(entry.key()).put(Arc::clone(&entry));
                     }
                 }
                 Chunk::Prepared(rows) => {

@@ -34,7 +34,7 @@ pub(super) fn check_counts(store: &Store) {
     }
     let values = inner.values.after(None, usize::MAX);
     values.iter().for_each(|row| segments.entry(row.segment).or_default().value_bytes += row.log_bytes());
-    for directory in inner.places.iter().map(|place| &place.directory) {
+    for directory in inner.volumes.iter().map(|volume| &volume.directory) {
         let present: Vec<_> = directory.segments.read().values().cloned().collect();
         for segment in &present {
             let counted = Needed {
@@ -135,13 +135,13 @@ async fn bytes_that_wait_for_a_disk_are_bounded() {
     let disk = MemoryDisk::default();
     let settings = Settings { write_buffer_bytes_max: 16 << 10, ..small() };
     let store = try_open_all(std::slice::from_ref(&disk), settings).await.unwrap();
-    let held = store.inner.places[0].permits.take(12 << 10).await;
+    let held = store.inner.volumes[0].permits.take(12 << 10).await;
     let writer = store.clone();
     let writing = forebay_env::spawn(async move { put(&writer, "large", &pattern(1, 8 << 10)).await });
     settle().await;
     assert!(!writing.is_finished(), "8 KiB more would be too many");
     drop(held);
     writing.join().await;
-    drop(store.inner.places[0].permits.take(1 << 20).await);
+    drop(store.inner.volumes[0].permits.take(1 << 20).await);
     assert_eq!(read(&store, "large").await.unwrap(), pattern(1, 8 << 10));
 }

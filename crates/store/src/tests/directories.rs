@@ -179,7 +179,7 @@ async fn no_number_is_given_twice() {
         let added = MemoryDisk::default();
         let disks = [first.clone(), added.clone()];
         let store = start_without(&disks, forget.clone()).await.unwrap();
-        numbers.push(store.inner.places[1].directory.identity.number);
+        numbers.push(store.inner.volumes[1].directory.identity.number);
         put(&store, "some", &body(3)).await;
         disks.iter().for_each(MemoryDisk::kill);
         forget.push(id(&added).await);
@@ -370,7 +370,7 @@ async fn a_store_from_before_lists_gets_one_and_misses_a_directory_at_once() {
             store.close().await.unwrap();
             let three = [disks[0].clone(), disks[1].clone(), MemoryDisk::default()];
             let store = start(&three).await.unwrap();
-            assert_eq!(store.inner.places[2].directory.identity.number, 1024);
+            assert_eq!(store.inner.volumes[2].directory.identity.number, 1024);
             store.close().await.unwrap();
             check_refused(&three[..1], Vec::new(), "data directories are missing").await;
         }
@@ -667,7 +667,7 @@ async fn a_replay_from_a_snapshot_deletes_nothing_that_another_directory_has_fro
     let data = pattern(1, 100);
     put(&store, "key", &data).await;
     // A commit that is on disk, and whose task never applies it.
-    let slow = store.inner.places[0].log.append(vec![CommitBody::default().draft()], Until::Synced).await.unwrap();
+    let slow = store.inner.volumes[0].log.append(vec![CommitBody::default().draft()], Until::Synced).await.unwrap();
     let publish = vec![stage_in(&store, 0, "other", &data).await];
     let forget = vec![Bytes::from_static(b"key")];
     store.commit(Commit { publish, forget, ..Commit::default() }, Durability::Fsync).await.unwrap();

@@ -20,7 +20,7 @@ async fn short_life(disk: &MemoryDisk, life: u64, end: End) -> usize {
         End::Later | End::Clean => rest(&store).await,
     }
     super::counts::check_counts(&store);
-    let segments = store.inner.places[0].directory.segments.read().len();
+    let segments = store.inner.volumes[0].directory.segments.read().len();
     if end == End::Clean {
         store.close().await.unwrap();
     }
@@ -160,7 +160,7 @@ async fn the_first_snapshot_has_room() {
     }
     rest(&store).await;
     assert!(disks.iter().all(|disk| disk.contents("snapshot").is_none()));
-    let expected = [0, 1, 2].map(|at| store.inner.places[at].directory.next_snapshot_bytes.load(Ordering::SeqCst));
+    let expected = [0, 1, 2].map(|at| store.inner.volumes[at].directory.next_snapshot_bytes.load(Ordering::SeqCst));
     store.inner.snapshot().await.unwrap();
     let written = disks.map(|disk| disk.contents("snapshot").map_or(0, |bytes| bytes.len() as u64));
     for (expected, written) in expected.into_iter().zip(written) {
@@ -187,7 +187,7 @@ async fn snapshots_count_in_the_capacity() {
     store.inner.snapshot().await.unwrap();
     let snapshot = disk.contents("snapshot").unwrap().len() as u64;
     assert!(snapshot > capacity / 10, "a snapshot of {snapshot} bytes");
-    let taken = |store: &Store| store.inner.places[0].directory.used_bytes() + 2 * snapshot;
+    let taken = |store: &Store| store.inner.volumes[0].directory.used_bytes() + 2 * snapshot;
     assert!(taken(&store) <= capacity, "{} bytes are taken of {capacity}", taken(&store));
     assert_eq!(store.usage().capacity_bytes, capacity - 2 * snapshot);
     // Snapshots that a start finds count as well.

@@ -25,7 +25,7 @@ struct Known {
     live: Option<u64>,
     /// What it may hold after a crash.
     possible: Vec<Option<u64>>,
-    /// Tags that may be evicted, in whole or in part.
+    /// Tags that may be evicted, in whole or in part, and tags that a prepared object may have dropped.
     clean: HashSet<u64>,
     /// Tags that were written with `Os` durability.
     unsynced: HashSet<u64>,
@@ -135,6 +135,11 @@ impl Model {
             self.keys.entry(key.to_owned()).or_insert_with(|| Known { possible: vec![None], ..Known::default() });
         match op {
             Op::Put { tag, durability } => {
+                let is_evictable = known.live.is_none_or(|live| known.clean.contains(&live));
+                if is_prepared(tag) && is_evictable {
+                    // See `Store::prepare`. Older tags are possible if the live one was written with `Os` durability.
+                    known.clean.extend(known.possible.iter().flatten());
+                }
                 known.possible.push(Some(tag));
                 if durability == Durability::Os {
                     known.unsynced.insert(tag);

@@ -132,7 +132,7 @@ async fn a_hot_set_does_not_keep_deletes_for_ever() {
     }
     let hot = (0..120).filter(|index| store.peek(format!("hot{index}").as_bytes()).is_some()).count();
     assert!(hot > 80, "{hot} of 120 objects are left that were read all the time");
-    let changes = store.inner.places[0].directory.change_bytes();
+    let changes = store.inner.volumes[0].directory.change_bytes();
     assert!(changes < 3 * (64 << 10), "deletes take {changes} bytes");
     rest(&store).await;
 }
@@ -174,7 +174,7 @@ async fn a_copy_that_stands_behind_a_delete_keeps_it() {
         let first = store.inner.values.get(b"v", |row| row.segment).unwrap();
         next_log(&store, &disk).await;
         next_log(&store, &disk).await;
-        let copy = store.inner.places[0].directory.segments.read().values().last().cloned().unwrap();
+        let copy = store.inner.volumes[0].directory.segments.read().values().last().cloned().unwrap();
         let carry = || store.inner.move_value(b"v", version, first, copy.key());
         let delete = || store.inner.write_values(vec![write("v", None)], copy.header.sequence - 1, first);
         if is_moved_first {
@@ -213,7 +213,7 @@ async fn the_log_of_a_directory_that_gets_no_commits_goes_as_well() {
     let disks = [MemoryDisk::default(), MemoryDisk::default()];
     let settings = Settings { capacity_bytes: vec![8 * (64 << 10), 160 * (64 << 10)], ..small() };
     let store = try_open_all(&disks, settings).await.unwrap();
-    let [small, large] = [0, 1].map(|index| &store.inner.places[index].directory);
+    let [small, large] = [0, 1].map(|index| &store.inner.volumes[index].directory);
     let log_of_small = || small.segments.read().keys().next().copied();
     // While it is as roomy as the other one, it gets commits.
     put(&store, "large", &pattern(1, 152 * (64 << 10))).await;

@@ -146,7 +146,7 @@ async fn a_reader_keeps_its_bytes_through_reclaim() {
     churn(&store, 20).await;
     // What frees more goes before the log.
     let log = first[0].trim_end_matches(".log").parse().unwrap();
-    if store.inner.places[0].directory.segment(log).is_some() {
+    if store.inner.volumes[0].directory.segment(log).is_some() {
         reclaim_now(&store, log).await.unwrap();
     }
     let names = disk.list().await.unwrap();
@@ -246,7 +246,7 @@ pub(super) async fn reclaim_now(store: &Store, number: u32) -> Result<()> {
 }
 
 pub(super) async fn reclaim_in(store: &Store, directory: usize, number: u32) -> Result<()> {
-    let directory = &store.inner.places[directory].directory;
+    let directory = &store.inner.volumes[directory].directory;
     let victim = directory.segment(number).unwrap();
     assert!(victim.is_sealed() && victim.doom());
     let members = store.inner.members(victim.key()).await;
@@ -289,7 +289,7 @@ async fn reclaim_beside<T: Send + 'static>(
 async fn what_is_pinned_is_not_doomed_and_what_is_doomed_is_not_pinned() {
     let store = open(&MemoryDisk::default()).await;
     put(&store, "a", &pattern(1, 300)).await;
-    let segment = store.inner.places[0].directory.segment(1).unwrap();
+    let segment = store.inner.volumes[0].directory.segment(1).unwrap();
     let pin = segment.pin().unwrap();
     assert!(segment.is_pinned() && !segment.doom() && segment.pin().is_some());
     drop(pin);
@@ -321,7 +321,7 @@ async fn what_let_an_object_go_lasts_as_long_as_its_bytes_are_gone() {
         let disk = MemoryDisk::default();
         let store = open(&disk).await;
         put(&store, "a", &pattern(1, 20_000)).await;
-        store.inner.places[0].bulk.seal().await;
+        store.inner.volumes[0].bulk.seal().await;
         let (key, generation) = (Bytes::from_static(b"a"), generation(&store, "a"));
         let annotation = Annotation { key, generation, annex: Bytes::new(), pinned: false };
         let commit = Commit { annotate: vec![annotation], ..Commit::default() };
@@ -351,7 +351,7 @@ async fn a_concatenation_waits_for_reclaim_and_does_not_turn_in_circles() {
     let disk = MemoryDisk::default();
     let store = open(&disk).await;
     put(&store, "a", &pattern(1, 20_000)).await;
-    store.inner.places[0].bulk.seal().await;
+    store.inner.volumes[0].bulk.seal().await;
     disk.hold_syncs(true);
     let reclaiming = store.clone();
     let reclaiming = forebay_env::spawn(async move { reclaim_now(&reclaiming, 1).await });
@@ -485,10 +485,10 @@ async fn reclaim_goes_on_beside_a_failed_directory() {
     let disks = [MemoryDisk::default(), MemoryDisk::default()];
     let settings = Settings { capacity_bytes: vec![4 << 20, 10 * (64 << 10)], ..small() };
     let store = try_open_all(&disks, settings).await.unwrap();
-    store.inner.places[0].directory.fail("a test says so");
+    store.inner.volumes[0].directory.fail("a test says so");
     put(&store, "small", &pattern(1, 900)).await;
     put(&store, "large", &pattern(2, 20_000)).await;
-    store.inner.places[1].bulk.seal().await;
+    store.inner.volumes[1].bulk.seal().await;
     while files(&disks[1], ".log").await.len() < 2 {
         put(&store, "churn", &pattern(3, 900)).await;
     }
@@ -523,11 +523,11 @@ async fn only_the_bytes_in_a_reclaimed_segment_are_dropped_or_moved() {
         let generation = object.generation;
         let writer = store.writer(Class::Fill, 0).await.unwrap();
         store.publish_fill(writer.finish(object).await.unwrap()).await.unwrap();
-        store.inner.places[0].fill.seal().await;
+        store.inner.volumes[0].fill.seal().await;
         for from in [0, 6000] {
             assert!(store.fill(&key, generation, from, data.slice(from as usize..from as usize + 6000)).await.unwrap());
             put_fill(&store, "n-other", &pattern(from, 9000)).await;
-            store.inner.places[0].fill.seal().await;
+            store.inner.volumes[0].fill.seal().await;
         }
         let second = files(&disk, ".fill").await[1].clone();
         reclaim_now(&store, second[..8].parse().unwrap()).await.unwrap();
@@ -552,7 +552,7 @@ async fn a_delete_is_carried_while_an_older_log_may_hold_what_it_deleted() {
     next_log(&store, &disk).await;
     forget(&store, "o").await;
     let version = write_value(&store, "v", None).await;
-    let victim = store.inner.places[0].directory.segment(2).unwrap();
+    let victim = store.inner.volumes[0].directory.segment(2).unwrap();
     let writes = vec![WriteBody { key: b"v".to_vec(), value: None }];
     let deletes = CommitBody { forget: vec![b"o".to_vec()], writes, ..CommitBody::default() };
     let oldest = || store.inner.oldest_beside(victim.key());
@@ -571,7 +571,7 @@ async fn of_a_commit_what_still_counts_is_carried() {
     let store = open(&disk).await;
     put(&store, "o", &pattern(1, 300)).await;
     let version = write_value(&store, "v", Some("value")).await;
-    let victim = store.inner.places[0].directory.segment(1).unwrap();
+    let victim = store.inner.volumes[0].directory.segment(1).unwrap();
     let written = |key: &str| CommitBody {
         writes: vec![WriteBody { key: key.into(), value: Some(b"value".to_vec()) }],
         ..CommitBody::default()
@@ -588,9 +588,9 @@ async fn of_a_commit_what_still_counts_is_carried() {
         CommitBody { annotate: vec![state], ..CommitBody::default() }
     };
     assert!(!is_needed(state(b"annex", true), version), "the copy of the record will show it");
-    store.inner.places[0].log.barrier().await.unwrap();
+    store.inner.volumes[0].log.barrier().await.unwrap();
     next_log(&store, &disk).await;
-    let second = store.inner.places[0].directory.segment(2).unwrap();
+    let second = store.inner.volumes[0].directory.segment(2).unwrap();
     let is_needed_of_second = |body: CommitBody| {
         let (oldest, version) = (store.inner.oldest_beside(second.key()), store.next_generation().0);
         store.inner.needed_of(&second, &oldest, version, body).is_some()
@@ -625,7 +625,7 @@ async fn a_value_is_carried_as_often_as_its_log_goes() {
     let version = write_value(&store, "v", Some("kept")).await;
     for _ in 0..3 {
         let log = store.inner.values.get(b"v", |row| row.segment.number).unwrap();
-        while !store.inner.places[0].directory.segment(log).unwrap().is_sealed() {
+        while !store.inner.volumes[0].directory.segment(log).unwrap().is_sealed() {
             put(&store, "churn", &pattern(2, 900)).await;
         }
         reclaim_now(&store, log).await.unwrap();

@@ -15,7 +15,7 @@ async fn disk_bytes(disk: &MemoryDisk) -> u64 {
 }
 
 fn held_bytes(store: &Store) -> u64 {
-    store.inner.places[0].directory.held_bytes()
+    store.inner.volumes[0].directory.held_bytes()
 }
 
 #[tokio::test]
@@ -62,7 +62,7 @@ async fn a_reader_goes_on_where_reclaim_has_moved_the_object_to() {
         put(&store, "churn", &pattern(round, if round % 2 == 0 { 900 } else { 9000 })).await;
     }
     assert!(readers.iter().all(moved));
-    while store.inner.places[0].directory.close_held() {}
+    while store.inner.volumes[0].directory.close_held() {}
     for (index, (reader, size)) in readers.iter().zip(sizes).enumerate() {
         assert_eq!(read_object(reader).await.unwrap(), pattern(index as u64, size));
         assert_eq!(reader.metadata().await.unwrap(), format!("about stays{index}"));
@@ -71,7 +71,7 @@ async fn a_reader_goes_on_where_reclaim_has_moved_the_object_to() {
     for round in 0..1000 {
         put(&store, "churn", &pattern(round, if round % 2 == 0 { 900 } else { 9000 })).await;
     }
-    while store.inner.places[0].directory.close_held() {}
+    while store.inner.volumes[0].directory.close_held() {}
     check_error(read_object(&readers[0]).await, ErrorKind::Gone, "");
 }
 

@@ -3,7 +3,7 @@
 use forebay_env::Task;
 
 use super::*;
-use crate::{PATIENCE, Shortage, Stalled};
+use crate::{STALLED_AFTER, Shortage, Stalled};
 
 fn begin_put(store: &Store, key: &str, size: usize) -> Task<Result<u64>> {
     let (store, key) = (store.clone(), key.to_owned());
@@ -22,7 +22,7 @@ async fn writes_go_to_a_disk_that_answers() {
     settle().await;
     let has_waited = waiting.iter().filter(|put| !put.is_finished()).count();
     assert_eq!((has_waited, store.stalled()), (1, Stalled::Nowhere), "equal disks take turns");
-    clock.advance(PATIENCE);
+    clock.advance(STALLED_AFTER);
     assert_eq!(store.stalled(), Stalled::Somewhere);
     for index in 0..10 {
         let put = begin_put(&store, &format!("{index}"), 1000 * index);
@@ -33,7 +33,7 @@ async fn writes_go_to_a_disk_that_answers() {
     disks[1].hold_syncs(true);
     let last = begin_put(&store, "last", 100);
     settle().await;
-    clock.advance(PATIENCE);
+    clock.advance(STALLED_AFTER);
     assert_eq!(store.stalled(), Stalled::Everywhere);
     disks.iter().for_each(|disk| disk.hold_syncs(false));
     for put in waiting.into_iter().chain([last]) {
@@ -52,7 +52,7 @@ async fn a_large_object_does_not_wait_for_a_disk_that_does_not_answer() {
     disk.hold_syncs(true);
     let put = begin_put(&store, "large", 20_000);
     settle().await;
-    clock.advance(PATIENCE - std::time::Duration::from_millis(1));
+    clock.advance(STALLED_AFTER - std::time::Duration::from_millis(1));
     settle().await;
     assert!(!put.is_finished());
     clock.advance(std::time::Duration::from_millis(1));
@@ -97,7 +97,7 @@ async fn a_fill_does_not_wait_for_a_disk_that_does_not_answer() {
         .collect();
     settle().await;
     assert!(fills.iter().all(|fill| !fill.is_finished()));
-    clock.advance(PATIENCE);
+    clock.advance(STALLED_AFTER);
     for fill in fills {
         check_error(fill.join().await, ErrorKind::Busy, "does not answer");
     }
@@ -119,7 +119,7 @@ async fn a_small_object_goes_to_a_disk_that_answers_at_its_end() {
     disks[1].hold_syncs(true);
     let waiting = [begin_put(&store, "a", 100), begin_put(&store, "b", 100)];
     settle().await;
-    clock.advance(PATIENCE);
+    clock.advance(STALLED_AFTER);
     assert_eq!(store.stalled(), Stalled::Somewhere);
     for (index, mut writer) in writers.into_iter().enumerate() {
         writer.append(pattern(index as u64, 9)).await.unwrap();
@@ -153,7 +153,7 @@ async fn a_fill_that_was_given_up_does_not_bring_back_what_was_forgotten_since()
     let forgetting = store.clone();
     let forgotten = forebay_env::spawn(async move { forget(&forgetting, "key").await });
     settle().await;
-    clock.advance(PATIENCE);
+    clock.advance(STALLED_AFTER);
     check_error(fill.join().await, ErrorKind::Busy, "does not answer");
     disk.hold_syncs(false);
     forgotten.join().await;
@@ -173,16 +173,16 @@ async fn a_busy_disk_is_waited_for() {
     let settings = Settings { write_buffer_bytes_max: 16 << 10, ..small() };
     let store = Store::open(env, vec![Arc::new(disk)], settings, None).await.unwrap();
     // What earlier bodies hold, each for a while.
-    let held = store.inner.places[0].permits.take(12 << 10).await;
+    let held = store.inner.volumes[0].permits.take(12 << 10).await;
     let writing = begin_put(&store, "large", 8 << 10);
     for _ in 0..10 {
         settle().await;
-        clock.advance(PATIENCE);
+        clock.advance(STALLED_AFTER);
     }
     settle().await;
     assert!(!writing.is_finished(), "the disk has answered all that it was asked");
     drop(held);
-    clock.advance(PATIENCE);
+    clock.advance(STALLED_AFTER);
     settle().await;
     writing.join().await.unwrap();
 }

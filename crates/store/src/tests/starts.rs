@@ -98,7 +98,7 @@ async fn the_newest_snapshot_counts_and_no_other_stays() {
     let older = disks[0].contents("snapshot").unwrap();
     write_all(&store).await;
     forget(&store, "gone").await;
-    store.inner.places[0].directory.fail("a test says so");
+    store.inner.volumes[0].directory.fail("a test says so");
     store.inner.snapshot().await.unwrap();
     assert!(disks[0].contents("snapshot").is_none() && disks[1].contents("snapshot").is_some());
     write_file(&disks[0], "snapshot", &older).await;

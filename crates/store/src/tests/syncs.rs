@@ -220,7 +220,7 @@ async fn a_synced_write_needs_no_other_sync_unless_something_was_written_meanwhi
     let disk = MemoryDisk::default();
     let store = open(&disk).await;
     put(&store, "a", &pattern(1, 20_000)).await;
-    let segment = store.inner.places[0].directory.segment(1).unwrap();
+    let segment = store.inner.volumes[0].directory.segment(1).unwrap();
     let end = segment.length();
     segment.write_synced(end, vec![pattern(2, 100)]).await.unwrap();
     let syncs = disk.syncs();
@@ -251,7 +251,7 @@ async fn a_snapshot_during_which_a_directory_fails_is_not_used() {
     let taking = store.clone();
     let taking = forebay_env::spawn(async move { taking.inner.snapshot().await });
     settle().await;
-    store.inner.places[1].directory.fail("a sync of somebody else failed");
+    store.inner.volumes[1].directory.fail("a sync of somebody else failed");
     disks.iter().for_each(|disk| disk.hold_syncs(false));
     check_error(taking.join().await, ErrorKind::Failed, "a directory failed");
     assert_eq!(store.counters().snapshots, snapshots);
@@ -424,8 +424,8 @@ async fn what_is_void_stays_so_when_the_log_that_says_it_is_reclaimed() {
     let disks = [MemoryDisk::default(), MemoryDisk::default()];
     let store = with_failed_sync(&disks, async |store| try_put(store, "before0", &pattern(9, 100)).await).await;
     write_value(&store, "later", Some("value")).await;
-    let healthy = store.inner.places.iter().position(|place| place.directory.failed().is_none()).unwrap();
-    let directory = &store.inner.places[healthy].directory;
+    let healthy = store.inner.volumes.iter().position(|volume| volume.directory.failed().is_none()).unwrap();
+    let directory = &store.inner.volumes[healthy].directory;
     for _ in 0..2 {
         let log = store.inner.values.get(b"later", |row| row.segment.number).unwrap();
         while !directory.segment(log).unwrap().is_sealed() {

@@ -210,9 +210,9 @@ impl Kept {
         let (identity, before) = times(&directory)?;
         let now = env.clock.monotonic();
         let is_steady = match self.find(identity, before, now, from) {
-            Found::Kept(stretch) => return Ok(Some(stretch)),
-            Found::Steady => true,
-            Found::Unknown => false,
+            Lookup::Kept(stretch) => return Ok(Some(stretch)),
+            Lookup::Steady => true,
+            Lookup::Unknown => false,
         };
         let max = if is_steady { max.max(self.rule.stretch) } else { max };
         let mut collector = Collector::new(from, max);
@@ -233,18 +233,18 @@ impl Kept {
         Self { rule: Rule { large, stretch, trusts: |_| true }, ..Self::default() }
     }
 
-    fn find(&self, identity: (u64, u64), times: Times, now: Duration, from: &str) -> Found {
+    fn find(&self, identity: (u64, u64), times: Times, now: Duration, from: &str) -> Lookup {
         let mut state = self.state.lock();
         state.uses += 1;
         let uses = state.uses;
         let Some(known) = state.known.get_mut(&identity).filter(|known| known.times == times) else {
-            return Found::Unknown;
+            return Lookup::Unknown;
         };
         known.used = uses;
         if let Some(stretch) = known.stretches.iter().find(|stretch| stretch.covers(from)) {
-            return Found::Kept(Arc::clone(stretch));
+            return Lookup::Kept(Arc::clone(stretch));
         }
-        if now.saturating_sub(known.since) >= STEADY { Found::Steady } else { Found::Unknown }
+        if now.saturating_sub(known.since) >= STEADY { Lookup::Steady } else { Lookup::Unknown }
     }
 
     fn keep(&self, identity: (u64, u64), times: Times, now: Duration, stretch: Option<Arc<Stretch>>) {
@@ -272,7 +272,7 @@ impl Kept {
     }
 }
 
-enum Found {
+enum Lookup {
     Kept(Arc<Stretch>),
     /// It has shown these times for long enough.
     Steady,

@@ -196,14 +196,14 @@ impl Durable {
 }
 
 /// Where the file of a new key goes.
-pub(crate) struct Place {
+pub(crate) struct FileLocation {
     pub(crate) path: PathBuf,
     /// The directories on the way. They may not be durable yet.
     pub(crate) directories: Vec<PathBuf>,
 }
 
-impl Place {
-    /// The place of a file that exists.
+impl FileLocation {
+    /// The location of a file that exists.
     pub(crate) fn present(path: PathBuf) -> Self {
         let parents = path.ancestors().skip(1).take_while(|parent| !parent.as_os_str().is_empty());
         let mut directories: Vec<_> = parents.map(Path::to_owned).collect();
@@ -216,7 +216,7 @@ impl Place {
 /// meanwhile.
 pub(crate) fn make_directories(tree: &Tree, key: &str) -> io::Result<Vec<PathBuf>> {
     let [plain, _] = candidates(key);
-    let directories = Place::present(plain).directories;
+    let directories = FileLocation::present(plain).directories;
     if !is_directory(tree, directories.last())? {
         for directory in &directories {
             match tree.metadata(directory) {
@@ -235,9 +235,9 @@ pub(crate) fn make_directories(tree: &Tree, key: &str) -> io::Result<Vec<PathBuf
 }
 
 /// Where the file of a new key goes. Makes its directories, and renames files that are in their way.
-pub(crate) fn make_place(tree: &Tree, key: &str) -> io::Result<Place> {
+pub(crate) fn make_location(tree: &Tree, key: &str) -> io::Result<FileLocation> {
     let [plain, beside_plain] = candidates(key);
-    let directories = Place::present(plain.clone()).directories;
+    let directories = FileLocation::present(plain.clone()).directories;
     if !is_directory(tree, directories.last())? {
         for directory in &directories {
             match tree.metadata(directory) {
@@ -253,7 +253,7 @@ pub(crate) fn make_place(tree: &Tree, key: &str) -> io::Result<Place> {
         }
     }
     let path = if is_directory(tree, Some(&plain))? { beside_plain } else { plain };
-    Ok(Place { path, directories })
+    Ok(FileLocation { path, directories })
 }
 
 /// Another key may make it at the same moment.

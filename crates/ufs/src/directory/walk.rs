@@ -97,7 +97,7 @@ mod tests {
     use std::collections::BTreeSet;
     use std::time::Duration;
 
-    use super::super::paths::make_place;
+    use super::super::paths::make_location;
     use super::super::tree::Root;
     use super::*;
 
@@ -146,8 +146,8 @@ mod tests {
         // Files next to directories of the same name.
         keys.extend(["a-3".to_owned(), "b-3".to_owned(), format!("{long}-3")]);
         for key in &keys {
-            let place = make_place(&tree, key).unwrap();
-            std::fs::write(directory.path().join(place.path), "").unwrap();
+            let location = make_location(&tree, key).unwrap();
+            std::fs::write(directory.path().join(location.path), "").unwrap();
         }
         // Two names for one key.
         std::fs::write(directory.path().join("c1%@"), "").unwrap();

@@ -7,31 +7,31 @@ use hdfs_native::ClientBuilder;
 
 use super::errors::{Effect, classify};
 use super::remote::Remote;
-use super::settings::{CALL_DEADLINE, FAILOVER, HdfsPlace};
+use super::settings::{CALL_DEADLINE, FAILOVER, HdfsLocation};
 use crate::Result;
 
 /// Sends nothing yet.
 ///
 /// # Errors
 /// `Invalid` when the Hadoop configuration can't be read, or does not know the nameservice.
-pub(super) fn connect(env: &Env, place: &HdfsPlace) -> Result<Remote> {
-    let mut builder = ClientBuilder::new().with_url(format!("hdfs://{}", place.authority)).with_config(FAILOVER);
-    if let Some(directory) = &place.hadoop_conf_dir {
+pub(super) fn connect(env: &Env, location: &HdfsLocation) -> Result<Remote> {
+    let mut builder = ClientBuilder::new().with_url(format!("hdfs://{}", location.authority)).with_config(FAILOVER);
+    if let Some(directory) = &location.hadoop_conf_dir {
         builder = builder.with_config_dir(directory);
     }
-    if let Some(user) = &place.user {
+    if let Some(user) = &location.user {
         builder = builder.with_user(user);
     }
-    if let Some(principal) = &place.principal {
+    if let Some(principal) = &location.principal {
         builder = builder.with_kerberos_principal(principal);
     }
-    if let Some(keytab) = &place.keytab {
+    if let Some(keytab) = &location.keytab {
         builder = builder.with_kerberos_keytab(keytab);
     }
     let client = builder.build().map_err(|error| {
         let doing = format!(
             "find the NameNodes of {} (a host needs its port, and a nameservice its Hadoop configuration)",
-            place.authority
+            location.authority
         );
         let error = classify(error, Effect::Read, &doing);
         crate::Error { kind: crate::ErrorKind::Invalid, ..error }

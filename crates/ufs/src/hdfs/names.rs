@@ -49,13 +49,13 @@ pub(super) struct Names<'a> {
 enum State {
     Begin,
     /// Goes on behind a name that has been read.
-    Reading(Place),
+    Reading(Cursor),
     /// Reads all names each time.
     Whole,
 }
 
-/// A place in a large directory whose names seem to be ASCII.
-struct Place {
+/// Where reading continues in a large directory whose names seem to be ASCII.
+struct Cursor {
     /// Where the next stretch is expected to begin.
     from: String,
     /// The last name that was read.
@@ -92,7 +92,7 @@ impl<'a> Names<'a> {
 
     /// The names whose components are not less than `from`. `None` when the directory is gone.
     pub(super) async fn next(&mut self, from: &str) -> Result<Option<Stretch>> {
-        let place = match std::mem::replace(&mut self.state, State::Whole) {
+        let cursor = match std::mem::replace(&mut self.state, State::Whole) {
             State::Begin => {
                 let Some(page) = self.remote.page(&self.path, b"").await? else { return Ok(None) };
                 if page.is_last {
@@ -100,18 +100,18 @@ impl<'a> Names<'a> {
                 }
                 self.seek(from).await?
             }
-            State::Reading(place) if place.from == from => Some(place),
+            State::Reading(cursor) if cursor.from == from => Some(cursor),
             State::Reading(_) => self.seek(from).await?,
             State::Whole => None,
         };
-        match place {
-            Some(place) => self.read(from, place).await,
+        match cursor {
+            Some(cursor) => self.read(from, cursor).await,
             None => self.take_from_all(from).await,
         }
     }
 
-    /// The place of a component. `None` when names that are not ASCII may be due there.
-    async fn seek(&self, from: &str) -> Result<Option<Place>> {
+    /// The cursor at a component. `None` when names that are not ASCII may be due there.
+    async fn seek(&self, from: &str) -> Result<Option<Cursor>> {
         let (origin, is_behind) = from.strip_suffix(char::MAX).map_or((from, false), |origin| (origin, true));
         if !origin.is_ascii() {
             return Ok(None);
@@ -133,37 +133,37 @@ impl<'a> Names<'a> {
             after.resize(NAME_BYTES_MAX.max(after.len()), LAST);
         }
         let unseen = origin.len();
-        Ok(Some(Place { from: from.to_owned(), after, held, origin: origin.to_owned(), unseen }))
+        Ok(Some(Cursor { from: from.to_owned(), after, held, origin: origin.to_owned(), unseen }))
     }
 
-    /// Reads one page at a place.
-    async fn read(&mut self, from: &str, mut place: Place) -> Result<Option<Stretch>> {
-        let Some(page) = self.remote.page(&self.path, &place.after).await? else { return Ok(None) };
+    /// Reads one page at a cursor.
+    async fn read(&mut self, from: &str, mut cursor: Cursor) -> Result<Option<Stretch>> {
+        let Some(page) = self.remote.page(&self.path, &cursor.after).await? else { return Ok(None) };
         let last = page.entries.last().filter(|_| !page.is_last).map(|last| last.name.clone());
         if !page.entries.iter().all(|entry| entry.name.is_ascii())
-            || self.has_unseen(&mut place, last.as_deref()).await?
+            || self.has_unseen(&mut cursor, last.as_deref()).await?
         {
             return self.take_from_all(from).await;
         }
         let entries = page.entries.into_iter().filter_map(Entry::new).filter(|entry| !entry.component.is_empty());
-        place.held.extend(entries);
-        place.held.sort_by(|a, b| a.component.cmp(&b.component));
-        let Some(last) = last else { return Ok(Some(Stretch { entries: place.held, next: None })) };
-        let due = place.held.partition_point(|entry| entry.component <= last);
-        let later = place.held.split_off(due);
-        let entries = std::mem::replace(&mut place.held, later);
+        cursor.held.extend(entries);
+        cursor.held.sort_by(|a, b| a.component.cmp(&b.component));
+        let Some(last) = last else { return Ok(Some(Stretch { entries: cursor.held, next: None })) };
+        let due = cursor.held.partition_point(|entry| entry.component <= last);
+        let later = cursor.held.split_off(due);
+        let entries = std::mem::replace(&mut cursor.held, later);
         let next = format!("{last}\0");
-        (place.from, place.after) = (next.clone(), last.into_bytes());
-        self.state = State::Reading(place);
+        (cursor.from, cursor.after) = (next.clone(), last.into_bytes());
+        self.state = State::Reading(cursor);
         Ok(Some(Stretch { entries, next: Some(next) }))
     }
 
     /// Whether there are names that are not ASCII, were not read, and are due up to `last`.
-    async fn has_unseen(&self, place: &mut Place, last: Option<&str>) -> Result<bool> {
-        let same = |last: &str| place.origin.bytes().zip(last.bytes()).take_while(|(a, b)| a == b).count();
+    async fn has_unseen(&self, cursor: &mut Cursor, last: Option<&str>) -> Result<bool> {
+        let same = |last: &str| cursor.origin.bytes().zip(last.bytes()).take_while(|(a, b)| a == b).count();
         let first_due = last.map_or(0, |last| same(last) + 1);
-        for end in first_due..place.unseen {
-            let beginning = &place.origin.as_bytes()[..end];
+        for end in first_due..cursor.unseen {
+            let beginning = &cursor.origin.as_bytes()[..end];
             // Below all characters that are not ASCII.
             let page = self.remote.page(&self.path, &[beginning, &[0x80]].concat()).await?;
             let first = page.as_ref().and_then(|page| page.entries.first()).map(|first| first.name.as_bytes());
@@ -172,7 +172,7 @@ impl<'a> Names<'a> {
                 return Ok(true);
             }
         }
-        place.unseen = place.unseen.min(first_due);
+        cursor.unseen = cursor.unseen.min(first_due);
         Ok(false)
     }
 

@@ -8,14 +8,14 @@ use forebay_types::BucketName;
 
 use super::connect::connect;
 use super::remote::Remote;
-use super::settings::HdfsPlace;
+use super::settings::HdfsLocation;
 use super::{HdfsStore, Work, label, paths};
 use crate::{BucketInfo, BucketRoot, Error, ErrorKind, Result, UnderStore};
 
 /// A directory of buckets. It is made with the first of them.
 pub struct HdfsRoot {
     env: Env,
-    place: HdfsPlace,
+    location: HdfsLocation,
     remote: Arc<Remote>,
     work: Arc<Work>,
 }
@@ -23,13 +23,13 @@ pub struct HdfsRoot {
 impl HdfsRoot {
     /// # Errors
     /// As [`HdfsStore::new`].
-    pub fn new(env: Env, place: HdfsPlace) -> Result<Self> {
-        let remote = Arc::new(connect(&env, &place)?);
-        Ok(Self { env, place, remote, work: Arc::new(Work::new()) })
+    pub fn new(env: Env, location: HdfsLocation) -> Result<Self> {
+        let remote = Arc::new(connect(&env, &location)?);
+        Ok(Self { env, location, remote, work: Arc::new(Work::new()) })
     }
 
     fn base(&self) -> &str {
-        if self.place.path.is_empty() { "/" } else { &self.place.path }
+        if self.location.path.is_empty() { "/" } else { &self.location.path }
     }
 
     fn path(&self, name: &BucketName) -> String {
@@ -41,8 +41,8 @@ impl HdfsRoot {
     }
 
     fn store(&self, name: &BucketName) -> HdfsStore {
-        let place = HdfsPlace { path: self.path(name), ..self.place.clone() };
-        HdfsStore::assume(self.env.clone(), place, Arc::clone(&self.remote), Arc::clone(&self.work))
+        let location = HdfsLocation { path: self.path(name), ..self.location.clone() };
+        HdfsStore::assume(self.env.clone(), location, Arc::clone(&self.remote), Arc::clone(&self.work))
     }
 }
 
@@ -94,6 +94,6 @@ impl BucketRoot for HdfsRoot {
     }
 
     fn label(&self) -> String {
-        label(&self.place)
+        label(&self.location)
     }
 }

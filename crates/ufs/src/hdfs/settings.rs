@@ -15,7 +15,7 @@ pub(super) const FAILOVER: [(&str, &str); 3] = [
 
 /// A directory in HDFS, and how to reach it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct HdfsPlace {
+pub struct HdfsLocation {
     /// `namenode:port`, or a nameservice that the Hadoop configuration explains.
     pub authority: String,
     /// Without a slash at its end. Empty for the root.

@@ -16,9 +16,9 @@ use crate::{ByteStream, Error, ErrorKind, UploadSource};
 
 /// Why a body ended early. The SDK would hide it.
 #[derive(Clone, Default)]
-pub(super) struct Failure(Arc<Mutex<Option<Error>>>);
+pub(super) struct SourceError(Arc<Mutex<Option<Error>>>);
 
-impl Failure {
+impl SourceError {
     /// The error of the source, instead of what the server said about a body that ended early.
     pub(super) fn instead_of(&self, error: Error) -> Error {
         self.0.lock().take().unwrap_or(error)
@@ -42,7 +42,7 @@ impl Sum {
 }
 
 /// Streams a range of a source, with its length known. Works only once, since the SDK does no retries here.
-pub(super) fn body(source: &dyn UploadSource, range: ByteRange, failure: &Failure, sum: Option<&Sum>) -> SdkStream {
+pub(super) fn body(source: &dyn UploadSource, range: ByteRange, failure: &SourceError, sum: Option<&Sum>) -> SdkStream {
     let stream = Mutex::new(source.stream(range));
     let (failure, sum) = (failure.clone(), sum.cloned());
     SdkStream::from_body_1_x(SourceBody { stream, remaining: range.len(), failure, sum })
@@ -52,7 +52,7 @@ struct SourceBody {
     /// The lock is needed only because the SDK requires bodies to be `Sync`. It is never contended.
     stream: Mutex<ByteStream>,
     remaining: u64,
-    failure: Failure,
+    failure: SourceError,
     sum: Option<Sum>,
 }
 

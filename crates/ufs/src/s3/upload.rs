@@ -17,7 +17,7 @@ use super::direct::Headers;
 use super::errors::{Effect, classify, unapplied};
 use super::listing::must_go_on;
 use super::second_look::is_of;
-use super::source::{Failure, Sum, body, other_size};
+use super::source::{SourceError, Sum, body, other_size};
 use super::speaker::SecondLook;
 use super::{S3Store, objects};
 use crate::stamp::{self, STAMP_NAME};
@@ -88,7 +88,7 @@ impl S3Store {
             let (etag, speaks_s3) = result?;
             return self.look_at_upload(key, upload, self.stored(key, etag.as_deref())?, speaks_s3).await;
         }
-        let failure = Failure::default();
+        let failure = SourceError::default();
         let request = self.client.sdk.put_object().bucket(&self.bucket).key(self.remote_key(key));
         let (matches, absent) = conditions(&upload.condition);
         let request = describe!(request, info, upload).set_if_match(matches).set_if_none_match(absent);
@@ -230,7 +230,7 @@ impl S3Store {
         number: i32,
         range: ByteRange,
     ) -> Result<(CompletedPart, Sum)> {
-        let (failure, sum) = (Failure::default(), Sum::default());
+        let (failure, sum) = (SourceError::default(), Sum::default());
         let request = self.client.sdk.upload_part().bucket(&self.bucket).key(self.remote_key(key)).upload_id(id);
         let request = request.part_number(number).content_length(range.len() as i64);
         let request = request.checksum_algorithm(ChecksumAlgorithm::Crc32).body(body(

@@ -2,7 +2,7 @@
 
 use forebay_env::Env;
 use forebay_types::{ETag, Tags};
-use forebay_ufs::hdfs::{HdfsPlace, HdfsStore};
+use forebay_ufs::hdfs::{HdfsLocation, HdfsStore};
 use forebay_ufs::{Condition, ListRequest, UnderStore};
 
 use super::cluster::Cluster;
@@ -13,7 +13,7 @@ pub(crate) async fn are_as_documented(cluster: &Cluster) {
     cluster.store("/calls").await;
     let proxy = Proxy::start(cluster.port).await;
     let authority = format!("127.0.0.1:{}", proxy.port);
-    let store = HdfsStore::new(Env::real(), HdfsPlace { authority, ..cluster.place("/calls") }).expect("a store");
+    let store = HdfsStore::new(Env::real(), HdfsLocation { authority, ..cluster.location("/calls") }).expect("a store");
     // What is asked once: whether the directory is there, and the defaults of the server.
     put(&store, "dir/first", b"1").await.expect("an upload");
     let check = |operation: &str, expected: &[(&str, usize)]| {

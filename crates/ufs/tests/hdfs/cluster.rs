@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use forebay_env::Env;
-use forebay_ufs::hdfs::{HdfsPlace, HdfsStore};
+use forebay_ufs::hdfs::{HdfsLocation, HdfsStore};
 
 /// Longest wait for a server to be of use.
 const STARTING: Duration = Duration::from_secs(60);
@@ -192,17 +192,17 @@ impl Cluster {
             .expect("a client")
     }
 
-    pub(crate) fn place(&self, path: &str) -> HdfsPlace {
-        HdfsPlace {
+    pub(crate) fn location(&self, path: &str) -> HdfsLocation {
+        HdfsLocation {
             authority: format!("127.0.0.1:{}", self.port),
             path: path.to_owned(),
             user: Some(SUPERUSER.to_owned()),
-            ..HdfsPlace::default()
+            ..HdfsLocation::default()
         }
     }
 
     /// The same by the name of a nameservice. Of its two NameNodes, the first one is down.
-    pub(crate) fn place_of_nameservice(&self, path: &str) -> HdfsPlace {
+    pub(crate) fn location_of_nameservice(&self, path: &str) -> HdfsLocation {
         let properties = [
             ("dfs.nameservices", "lakes".to_owned()),
             ("dfs.ha.namenodes.lakes", "one,two".to_owned()),
@@ -215,17 +215,17 @@ impl Cluster {
         let text = format!("<configuration>\n{properties}</configuration>\n");
         std::fs::write(directory.join("hdfs-site.xml"), text).expect("a file");
         std::fs::write(directory.join("core-site.xml"), "<configuration></configuration>\n").expect("a file");
-        HdfsPlace {
+        HdfsLocation {
             authority: "lakes".to_owned(),
             hadoop_conf_dir: Some(directory.display().to_string()),
-            ..self.place(path)
+            ..self.location(path)
         }
     }
 
     /// The under store on a new directory.
     pub(crate) async fn store(&self, path: &str) -> HdfsStore {
         self.client().mkdirs(path, 0o755, true).await.expect("a directory");
-        HdfsStore::new(Env::real(), self.place(path)).expect("a store")
+        HdfsStore::new(Env::real(), self.location(path)).expect("a store")
     }
 
     /// Runs `hdfs dfsadmin` with these arguments.

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use forebay_env::Env;
 use forebay_types::Tags;
-use forebay_ufs::hdfs::{HdfsPlace, HdfsRoot, HdfsStore};
+use forebay_ufs::hdfs::{HdfsLocation, HdfsRoot, HdfsStore};
 use forebay_ufs::{Condition, ErrorKind, ListRequest, UnderStore, conformance};
 use hdfs_native::WriteOptions;
 
@@ -29,7 +29,7 @@ fn keys() -> Vec<&'static str> {
 async fn a_directory_and_a_root_keep_their_promises() {
     let Some(cluster) = Cluster::start().await else { return };
     conformance::run_with_keys(&cluster.store("/deep/down").await, &keys()).await;
-    let root = HdfsRoot::new(Env::real(), cluster.place("/buckets")).expect("a root");
+    let root = HdfsRoot::new(Env::real(), cluster.location("/buckets")).expect("a root");
     conformance::run_root(&root).await;
     objects_are_plain_files_and_files_are_objects(&cluster).await;
     keys_that_do_not_fit_are_refused(&cluster).await;
@@ -123,7 +123,7 @@ async fn long_metadata_fits(cluster: &Cluster) {
 }
 
 async fn a_directory_that_is_gone_is_told_from_objects_that_are(cluster: &Cluster) {
-    let store = HdfsStore::new(Env::real(), cluster.place("/nowhere")).expect("a store");
+    let store = HdfsStore::new(Env::real(), cluster.location("/nowhere")).expect("a store");
     assert_eq!(kind(store.head(&key("a")).await), ErrorKind::NoBucket);
     assert_eq!(kind(put(&store, "a", b"").await), ErrorKind::NoBucket);
     assert_eq!(kind(store.list(&ListRequest { limit: 1, ..ListRequest::default() }).await), ErrorKind::NoBucket);
@@ -136,8 +136,8 @@ async fn permissions_count(cluster: &Cluster) {
     put(&store, "ours", b"1").await.expect("an upload");
     put(&store, "secret", b"1").await.expect("an upload");
     client.set_permission("/permissions/secret", 0o600).await.expect("a permission");
-    let place = HdfsPlace { user: Some("stranger".to_owned()), ..cluster.place("/permissions") };
-    let strange = HdfsStore::new(Env::real(), place).expect("a store");
+    let location = HdfsLocation { user: Some("stranger".to_owned()), ..cluster.location("/permissions") };
+    let strange = HdfsStore::new(Env::real(), location).expect("a store");
     assert_eq!(read(&strange, "ours").await.expect("everybody may read it"), b"1");
     assert_eq!(kind(read(&strange, "secret").await), ErrorKind::Denied);
     assert_eq!(kind(put(&strange, "theirs", b"").await), ErrorKind::Denied);
@@ -149,10 +149,10 @@ async fn permissions_count(cluster: &Cluster) {
 
 async fn a_nameservice_leads_to_the_node_that_answers(cluster: &Cluster) {
     cluster.store("/service").await;
-    let store = HdfsStore::new(Env::real(), cluster.place_of_nameservice("/service")).expect("a store");
+    let store = HdfsStore::new(Env::real(), cluster.location_of_nameservice("/service")).expect("a store");
     put(&store, "object", b"1").await.expect("an upload");
     assert_eq!(read(&store, "object").await.expect("its bytes"), b"1");
-    let unknown = HdfsPlace { authority: "unknown".to_owned(), ..cluster.place_of_nameservice("/service") };
+    let unknown = HdfsLocation { authority: "unknown".to_owned(), ..cluster.location_of_nameservice("/service") };
     assert_eq!(kind(HdfsStore::new(Env::real(), unknown)), ErrorKind::Invalid);
 }
 
@@ -189,7 +189,7 @@ async fn lost_answers_are_cleared_up(cluster: &Cluster) {
     cluster.store("/lost").await;
     let proxy = Proxy::start(cluster.port).await;
     let authority = format!("127.0.0.1:{}", proxy.port);
-    let store = HdfsStore::new(Env::real(), HdfsPlace { authority, ..cluster.place("/lost") }).expect("a store");
+    let store = HdfsStore::new(Env::real(), HdfsLocation { authority, ..cluster.location("/lost") }).expect("a store");
     put(&store, "object", b"1").await.expect("an upload");
     proxy.lose("rename2", Lost::Answer);
     let stored = put(&store, "object", b"2").await.expect("it has taken place");
@@ -230,7 +230,7 @@ async fn lists_of_large_directories_have_no_gaps() {
             model.insert(format!("{directory}/{name}"));
         }
     }
-    let store = HdfsStore::new(Env::real(), cluster.place("/lists")).expect("a store");
+    let store = HdfsStore::new(Env::real(), cluster.location("/lists")).expect("a store");
     for prefix in ["", "ascii/", "mixed/", "ascii/n1", "mixed/n1", "mixed/n\u{e9}"] {
         for delimiter in ["", "/", "-", "1"] {
             for limit in [1, 7, 1000] {

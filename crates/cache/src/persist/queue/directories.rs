@@ -35,13 +35,13 @@ pub(super) fn directory_of(path: &ObjectPath) -> &str {
 }
 
 impl Directories {
-    pub(super) fn insert(&mut self, id: GroupId, place: (Generation, ObjectPath)) {
-        self.groups.entry(id).or_default().ready.insert(place);
+    pub(super) fn insert(&mut self, id: GroupId, entry: (Generation, ObjectPath)) {
+        self.groups.entry(id).or_default().ready.insert(entry);
     }
 
-    pub(super) fn remove(&mut self, id: GroupId, place: &(Generation, ObjectPath)) {
+    pub(super) fn remove(&mut self, id: GroupId, entry: &(Generation, ObjectPath)) {
         if let Some(group) = self.groups.get_mut(&id) {
-            group.ready.remove(place);
+            group.ready.remove(entry);
         }
         self.drop_idle(id);
     }
@@ -54,20 +54,20 @@ impl Directories {
     pub(super) fn next(&self, is_newest: bool) -> Option<(GroupId, &(Generation, ObjectPath))> {
         let groups = self.groups.iter();
         if is_newest {
-            return groups.filter_map(|(id, group)| Some((*id, group.ready.last()?))).max_by_key(|(_, place)| *place);
+            return groups.filter_map(|(id, group)| Some((*id, group.ready.last()?))).max_by_key(|(_, entry)| *entry);
         }
         let first = groups.filter_map(|(id, group)| Some((group.running, group.ready.first()?, *id)));
-        first.min().map(|(_, place, id)| (id, place))
+        first.min().map(|(_, entry, id)| (id, entry))
     }
 
     /// Takes the object that [`Directories::next`] returns.
     pub(super) fn take(&mut self, is_newest: bool) -> Option<ObjectPath> {
-        let (id, place) = self.next(is_newest)?;
-        let place = place.clone();
+        let (id, entry) = self.next(is_newest)?;
+        let entry = entry.clone();
         let group = self.groups.get_mut(&id).expect("it has just been looked at");
-        group.ready.remove(&place);
+        group.ready.remove(&entry);
         group.running += 1;
-        Some(place.1)
+        Some(entry.1)
     }
 
     /// An upload has ended.

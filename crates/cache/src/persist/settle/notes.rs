@@ -16,7 +16,7 @@ use crate::write::change::end_intent;
 use crate::{Error, ErrorKind, Result, to_the_end};
 
 /// A note that takes longer is retried, because one disk may have stalled and another may accept it.
-const NOTE_PATIENCE: Duration = Duration::from_secs(10);
+const NOTE_MAX: Duration = Duration::from_secs(10);
 
 impl Worker {
     /// Records how long this process has waited, and releases keys whose requests can no longer land.
@@ -47,7 +47,7 @@ impl Worker {
             let noted = tokio::select! {
                 biased;
                 noted = noted => noted,
-                () = self.env.clock.sleep(NOTE_PATIENCE) => Err(Error::new(ErrorKind::Unavailable, "the disk does not answer")),
+                () = self.env.clock.sleep(NOTE_MAX) => Err(Error::new(ErrorKind::Unavailable, "the disk does not answer")),
             };
             if let Err(error) = noted {
                 tracing::warn!(%error, "how long was waited for requests of earlier processes could not be noted");

@@ -10,7 +10,7 @@ use ureq::http::Method;
 
 use super::super::Target;
 use super::super::units::{count, escaped};
-use super::super::waiting::{Patience, Pause};
+use super::super::waiting::{Interruptible, Pause};
 use super::seen::{look, page, told, under_replicated_elsewhere, wanted_elsewhere};
 use crate::client::{Call, CallError, Client};
 use crate::failure::Failure;
@@ -28,12 +28,12 @@ pub(super) fn drain(target: &Target, worker: &str, wait: bool, timeout: Option<P
     let client = &target.client()?;
     let page = page(worker)?;
     // Ctrl-C is heard from here on, so that nothing begins without a word about it.
-    let patience = if wait { Some(Patience::new()?) } else { None };
+    let waiting = if wait { Some(Interruptible::new()?) } else { None };
     client.call(Call::new(Method::POST, format!("{page}/drain")))?;
-    match patience {
+    match waiting {
         None => told(target, "draining", worker),
-        Some(patience) => {
-            self::wait(client, worker, patience, timeout)?;
+        Some(waiting) => {
+            self::wait(client, worker, waiting, timeout)?;
             told(target, "drained", worker)
         }
     }
@@ -74,15 +74,15 @@ fn step(cluster: &ClusterStatus, worker: &str) -> Step {
 }
 
 /// Shows progress until the worker is drained.
-fn wait(client: &Client, worker: &str, mut patience: Patience, timeout: Option<Period>) -> Result<(), Failure> {
+fn wait(client: &Client, worker: &str, mut waiting: Interruptible, timeout: Option<Period>) -> Result<(), Failure> {
     let goes_on = "the drain goes on; see 'forebay cluster status'";
-    let began = patience.now();
+    let began = waiting.now();
     let mut progress = Progress::new(began);
     let deadline = timeout.map(|timeout| began + timeout.0);
     // The worker that is asked sees the mark at its next look.
     let (mut seen, mut is_marked, mut stops) = (began, false, false);
     loop {
-        let now = patience.now();
+        let now = waiting.now();
         match look(client) {
             Ok(cluster) => {
                 seen = now;
@@ -111,7 +111,7 @@ fn wait(client: &Client, worker: &str, mut patience: Patience, timeout: Option<P
         if left.is_zero() {
             return Err(Failure::Failed(format!("worker {worker} is not drained within --timeout; {goes_on}")));
         }
-        if patience.pause(LOOK.min(left)) == Pause::Interrupted {
+        if waiting.pause(LOOK.min(left)) == Pause::Interrupted {
             return Err(Failure::Interrupted(goes_on.to_owned()));
         }
     }

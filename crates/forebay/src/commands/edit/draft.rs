@@ -4,7 +4,7 @@ use std::process::Command;
 
 use tempfile::NamedTempFile;
 
-use crate::commands::waiting::Patience;
+use crate::commands::waiting::Interruptible;
 use crate::failure::Failure;
 
 /// Where there is no other wish.
@@ -36,7 +36,7 @@ impl Draft {
     pub(super) fn edit(&self) -> Result<String, Failure> {
         let editor = editor();
         // Ctrl-C in the editor is the editor's.
-        let _deaf = Patience::new()?;
+        let _deaf = Interruptible::new()?;
         // By the shell, as git does it: an editor may come with arguments (`code --wait`).
         let mut command = Command::new("sh");
         command.arg("-c").arg(format!("{editor} \"$@\"")).arg(&editor).arg(self.file.path());

@@ -1,4 +1,4 @@
-//! One lock for each key that a commit is under way for.
+//! One lock for each key of a commit in flight.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -10,25 +10,25 @@ use tokio::sync::{Mutex as AsyncMutex, OwnedMutexGuard};
 type Slot = Arc<AsyncMutex<()>>;
 
 #[derive(Default)]
-pub struct KeyLocks {
+pub struct CommitLocks {
     slots: Mutex<HashMap<Bytes, Slot>>,
 }
 
 /// Holds the lock of a key, or waits for it.
-pub struct KeyGuard {
-    locks: Arc<KeyLocks>,
+pub struct CommitGuard {
+    locks: Arc<CommitLocks>,
     key: Bytes,
     guard: Option<OwnedMutexGuard<()>>,
 }
 
-impl KeyLocks {
+impl CommitLocks {
     /// Waits for the locks of all keys. They are taken in order, so that no two callers wait for each other.
-    pub async fn lock(self: &Arc<Self>, keys: BTreeSet<Bytes>) -> Vec<KeyGuard> {
+    pub async fn lock(self: &Arc<Self>, keys: BTreeSet<Bytes>) -> Vec<CommitGuard> {
         let mut guards = Vec::with_capacity(keys.len());
         for key in keys {
             let slot = Arc::clone(self.slots.lock().entry(key.clone()).or_default());
             // Made before the wait, so that a caller who gives up leaves nothing in the table.
-            let mut guard = KeyGuard { locks: Arc::clone(self), key, guard: None };
+            let mut guard = CommitGuard { locks: Arc::clone(self), key, guard: None };
             guard.guard = Some(slot.lock_owned().await);
             guards.push(guard);
         }
@@ -36,7 +36,7 @@ impl KeyLocks {
     }
 }
 
-impl Drop for KeyGuard {
+impl Drop for CommitGuard {
     fn drop(&mut self) {
         let mut slots = self.locks.slots.lock();
         self.guard.take();
@@ -57,7 +57,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_key_has_one_holder_and_nothing_stays_behind() {
-        let locks = Arc::new(KeyLocks::default());
+        let locks = Arc::new(CommitLocks::default());
         let held = locks.lock(keys(&["a", "b"])).await;
         drop(locks.lock(keys(&["c"])).await);
         let waiter = {

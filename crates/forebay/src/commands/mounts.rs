@@ -16,16 +16,16 @@ pub(super) fn mounts(target: &Target) -> Result<(), Failure> {
         return print(&answer.text);
     }
     let mut table = Table::new(&["BUCKET", "STATE", ">ERRORS", "UNDER STORE", "PROBLEM"]);
-    for place in answer.read::<Vec<UnderStoreStatus>>()? {
-        let buckets = if place.buckets.is_empty() { "(all others)".to_owned() } else { place.buckets.join(", ") };
-        let problem = place.problem.as_deref().map_or("-".to_owned(), escaped);
-        table.row([escaped(&buckets), state(&place).to_owned(), count(place.errors), escaped(&place.url), problem]);
+    for mount in answer.read::<Vec<UnderStoreStatus>>()? {
+        let buckets = if mount.buckets.is_empty() { "(all others)".to_owned() } else { mount.buckets.join(", ") };
+        let problem = mount.problem.as_deref().map_or("-".to_owned(), escaped);
+        table.row([escaped(&buckets), state(&mount).to_owned(), count(mount.errors), escaped(&mount.url), problem]);
     }
     print(&table.text())
 }
 
-fn state(place: &UnderStoreStatus) -> &'static str {
-    match (place.circuit, &place.problem) {
+fn state(mount: &UnderStoreStatus) -> &'static str {
+    match (mount.circuit, &mount.problem) {
         (CircuitState::Closed, None) => "ready",
         (CircuitState::Closed, Some(_)) => "unusable",
         (CircuitState::Open | CircuitState::Probing, _) => "out of reach",

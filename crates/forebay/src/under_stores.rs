@@ -13,7 +13,7 @@ use forebay_ufs::s3::S3Credentials;
 use forebay_ufs::{BucketRoot, Error, ErrorKind, OpenOptions, UnderStore, UnderStoreUrl, open_mount, open_root};
 use parking_lot::Mutex;
 
-use crate::config::{Config, Keys, Origin, Place as Setting};
+use crate::config::{Config, Keys, Origin, UnderStoreConfig};
 use crate::doctor::findings::{self, Kind};
 use crate::failure::Failure;
 
@@ -22,11 +22,11 @@ const PROBE_INTERVAL: Duration = Duration::from_secs(15);
 
 /// The under stores of a worker. Shared by clones.
 #[derive(Clone, Default)]
-pub(crate) struct Places {
-    places: Arc<Vec<Place>>,
+pub(crate) struct OpenUnderStores {
+    all: Arc<Vec<OpenUnderStore>>,
 }
 
-struct Place {
+struct OpenUnderStore {
     /// Its URL without secrets; where several mounts have the same, with the bucket behind it: labels of metrics are
     /// unique.
     label: String,
@@ -55,31 +55,36 @@ pub(crate) async fn open(
     config: &Config,
     env: &Env,
     observer: Arc<dyn CallObserver>,
-) -> Result<(Mounts, Places), Failure> {
+) -> Result<(Mounts, OpenUnderStores), Failure> {
     let options = |keys: &Keys| OpenOptions { observer: Some(Arc::clone(&observer)), ..options(config, keys) };
-    let mut places = Vec::new();
+    let mut under_stores = Vec::new();
     let mut mounts = BTreeMap::new();
     let (mut root, mut background_root) = (None, None);
     if let Some(setting) = &config.root {
         let lanes = open_root(env, &setting.url, &options(&setting.keys)).await;
         let lanes = lanes.map_err(|error| Failure::of(&name_of_root(setting), &error))?;
-        places.push(Place::new(&setting.url, None, lanes.governor, Behind::Root(Arc::clone(&lanes.foreground))));
+        under_stores.push(OpenUnderStore::new(
+            &setting.url,
+            None,
+            lanes.governor,
+            Behind::Root(Arc::clone(&lanes.foreground)),
+        ));
         (root, background_root) = (Some(lanes.foreground), Some(lanes.background));
     }
-    for (bucket, place) in &config.mounts {
-        let lanes = open_mount(env, &place.url, &options(&place.keys)).await;
+    for (bucket, under_store) in &config.mounts {
+        let lanes = open_mount(env, &under_store.url, &options(&under_store.keys)).await;
         let lanes = lanes.map_err(|error| Failure::of(&format!("mounts.{bucket}"), &error))?;
         let behind = Behind::Mount(Arc::clone(&lanes.foreground));
-        places.push(Place::new(&place.url, Some(bucket.as_str()), lanes.governor, behind));
+        under_stores.push(OpenUnderStore::new(&under_store.url, Some(bucket.as_str()), lanes.governor, behind));
         mounts.insert(bucket.clone(), Mount { foreground: lanes.foreground, background: lanes.background });
     }
-    make_unique(&mut places);
+    make_unique(&mut under_stores);
     let mounts = Mounts { mounts, root, background_root };
-    Ok((mounts, Places { places: Arc::new(places) }))
+    Ok((mounts, OpenUnderStores { all: Arc::new(under_stores) }))
 }
 
 /// The setting that names the under store, or that nobody has set it.
-fn name_of_root(setting: &Setting) -> String {
+fn name_of_root(setting: &UnderStoreConfig) -> String {
     match setting.origin {
         Origin::Default => format!("under_store.url is not set, and the default is {}", setting.url),
         Origin::File { .. } | Origin::Environment { .. } | Origin::Flag { .. } => "under_store.url".to_owned(),
@@ -96,11 +101,11 @@ pub(crate) fn options(config: &Config, keys: &Keys) -> OpenOptions {
     }
 }
 
-fn make_unique(places: &mut [Place]) {
+fn make_unique(under_stores: &mut [OpenUnderStore]) {
     let mut seen = BTreeSet::new();
-    for place in places {
-        if !seen.insert(place.label.clone()) {
-            place.label = format!("{}#{}", place.label, place.buckets.join(","));
+    for under_store in under_stores {
+        if !seen.insert(under_store.label.clone()) {
+            under_store.label = format!("{}#{}", under_store.label, under_store.buckets.join(","));
         }
     }
 }
@@ -115,7 +120,7 @@ fn credentials(keys: &Keys) -> Option<S3Credentials> {
     })
 }
 
-impl Place {
+impl OpenUnderStore {
     fn new(url: &UnderStoreUrl, bucket: Option<&str>, governor: Arc<Governor>, behind: Behind) -> Self {
         let url = url.to_string();
         let buckets = bucket.into_iter().map(str::to_owned).collect();
@@ -186,30 +191,30 @@ fn one_line(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-impl Places {
+impl OpenUnderStores {
     /// Probes all under stores in the background, until the tasks are aborted.
     pub(crate) fn watch(&self, env: &Env) -> Vec<Task<()>> {
         let watch = |number: usize| {
-            let (places, env) = (self.clone(), env.clone());
-            forebay_env::spawn(async move { places.places[number].watch(&env).await })
+            let (under_stores, env) = (self.clone(), env.clone());
+            forebay_env::spawn(async move { under_stores.all[number].watch(&env).await })
         };
-        (0..self.places.len()).map(watch).collect()
+        (0..self.all.len()).map(watch).collect()
     }
 
     /// By their labels, why they can't be used.
     pub(crate) fn troubles(&self) -> impl Iterator<Item = (&str, Option<Trouble>)> {
-        self.places.iter().map(|place| (place.label.as_str(), place.trouble.lock().clone()))
+        self.all.iter().map(|under_store| (under_store.label.as_str(), under_store.trouble.lock().clone()))
     }
 
     /// A name for each, which no other has, and its state.
     pub(crate) fn labelled(&self) -> impl Iterator<Item = (&str, UnderStoreStatus)> {
-        self.places.iter().map(|place| (place.label.as_str(), place.status()))
+        self.all.iter().map(|under_store| (under_store.label.as_str(), under_store.status()))
     }
 }
 
-impl UnderStores for Places {
+impl UnderStores for OpenUnderStores {
     fn states(&self) -> Vec<UnderStoreStatus> {
-        self.places.iter().map(Place::status).collect()
+        self.all.iter().map(OpenUnderStore::status).collect()
     }
 }
 
@@ -229,12 +234,12 @@ mod tests {
         );
         let config = Config::load(Some(("test.toml", &config)), &BTreeMap::new(), &Overrides::default()).unwrap();
         let observer = UnderStoreObserver::register(&mut prometheus_client::registry::Registry::default());
-        let (_, places) = open(&config, &Env::real(), Arc::new(observer)).await.unwrap();
-        let states = places.states();
+        let (_, under_stores) = open(&config, &Env::real(), Arc::new(observer)).await.unwrap();
+        let states = under_stores.states();
         let buckets: Vec<_> = states.iter().map(|state| state.buckets.join(",")).collect();
         assert_eq!(buckets, ["", "one-bucket", "two-bucket"]);
         assert!(states.iter().all(|state| state.circuit == CircuitState::Closed));
-        let labels: Vec<_> = places.labelled().map(|(label, _)| label.to_owned()).collect();
+        let labels: Vec<_> = under_stores.labelled().map(|(label, _)| label.to_owned()).collect();
         let shown = "s3://bucket?endpoint=http://127.0.0.1:9";
         assert_eq!(labels[1..], [shown.to_owned(), format!("{shown}#two-bucket")]);
         assert!(!format!("{states:?}{labels:?}").contains("hunter2"));

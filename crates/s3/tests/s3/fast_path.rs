@@ -148,7 +148,7 @@ async fn both_ways_answer_alike() {
     let short = start_with(|settings| settings.domain = Some("s3.example.com".to_owned())).await;
     let long = start_with(|settings| {
         settings.domain = Some("s3.example.com".to_owned());
-        settings.short_path = false;
+        settings.fast_path = false;
     })
     .await;
     fill(&short).await;
@@ -175,7 +175,7 @@ async fn both_ways_refuse_what_was_changed() {
     let short = start_with(hurry).await;
     let long = start_with(|settings| {
         hurry(settings);
-        settings.short_path = false;
+        settings.fast_path = false;
     })
     .await;
     fill(&short).await;

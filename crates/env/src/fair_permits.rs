@@ -1,5 +1,5 @@
-//! Places that tenants wait for. The next place goes to the tenant that has least, and among equals to the one that has
-//! waited longest.
+//! A semaphore that is fair to tenants. The next permit goes to the tenant that has least, and among equals to the one
+//! that has waited longest.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -23,7 +23,7 @@ pub trait Shares: Send + 'static {
 }
 
 /// Shares that can be waited for.
-pub struct Places<S: Shares> {
+pub struct FairPermits<S: Shares> {
     state: Mutex<State<S>>,
 }
 
@@ -38,52 +38,52 @@ struct Waiter<S: Shares> {
     /// How many waiters came before.
     number: u64,
     amount: u64,
-    place: oneshot::Sender<Place<S>>,
+    permit: oneshot::Sender<FairPermit<S>>,
 }
 
-/// A waiter, until it gets its place or gives up. It leaves the queue itself: while nothing is given back, nobody else
+/// A waiter, until it gets its permit or gives up. It leaves the queue itself: while nothing is given back, nobody else
 /// would notice that it has gone.
 struct Waiting<'a, S: Shares> {
-    places: &'a Places<S>,
+    permits: &'a FairPermits<S>,
     tenant: &'a S::Tenant,
     number: u64,
 }
 
 /// What a tenant has taken. It is given back when this is dropped.
-pub struct Place<S: Shares> {
-    places: Arc<Places<S>>,
+pub struct FairPermit<S: Shares> {
+    permits: Arc<FairPermits<S>>,
     tenant: S::Tenant,
     amount: u64,
 }
 
-impl<S: Shares> Places<S> {
+impl<S: Shares> FairPermits<S> {
     pub fn new(shares: S) -> Arc<Self> {
         Arc::new(Self { state: Mutex::new(State { shares, waiting: BTreeMap::new(), came: 0 }) })
     }
 
-    /// Waits for a place. Waiters of one tenant get theirs in the order in which they come.
-    pub async fn take(self: &Arc<Self>, tenant: &S::Tenant, amount: u64) -> Place<S> {
-        let (place, _waiting) = {
+    /// Waits for a permit. Waiters of one tenant get theirs in the order in which they come.
+    pub async fn take(self: &Arc<Self>, tenant: &S::Tenant, amount: u64) -> FairPermit<S> {
+        let (permit, _waiting) = {
             let mut state = self.state.lock();
             if !state.waiting.contains_key(tenant) && state.shares.may_take(tenant) {
-                return self.place(&mut state, tenant.clone(), amount);
+                return self.permit(&mut state, tenant.clone(), amount);
             }
-            let (sender, place) = oneshot::channel();
+            let (sender, permit) = oneshot::channel();
             let number = state.came;
             state.came += 1;
-            state.waiting.entry(tenant.clone()).or_default().push_back(Waiter { number, amount, place: sender });
-            (place, Waiting { places: self, tenant, number })
+            state.waiting.entry(tenant.clone()).or_default().push_back(Waiter { number, amount, permit: sender });
+            (permit, Waiting { permits: self, tenant, number })
         };
-        place.await.expect("whoever gives a place back gives it on")
+        permit.await.expect("a permit that is given back goes to the next waiter")
     }
 
-    fn place(self: &Arc<Self>, state: &mut State<S>, tenant: S::Tenant, amount: u64) -> Place<S> {
+    fn permit(self: &Arc<Self>, state: &mut State<S>, tenant: S::Tenant, amount: u64) -> FairPermit<S> {
         state.shares.take(&tenant, amount);
-        Place { places: Arc::clone(self), tenant, amount }
+        FairPermit { permits: Arc::clone(self), tenant, amount }
     }
 
-    /// Passes one place on to the next waiter.
-    fn give_on(self: &Arc<Self>) -> Option<(oneshot::Sender<Place<S>>, Place<S>)> {
+    /// Passes one permit on to the next waiter.
+    fn give_on(self: &Arc<Self>) -> Option<(oneshot::Sender<FairPermit<S>>, FairPermit<S>)> {
         let mut state = self.state.lock();
         loop {
             let State { shares, waiting, .. } = &*state;
@@ -96,8 +96,8 @@ impl<S: Shares> Places<S> {
                 state.waiting.remove(&tenant);
             }
             // Some waiters have gone meanwhile.
-            if let Some(Waiter { amount, place, .. }) = first.filter(|first| !first.place.is_closed()) {
-                return Some((place, self.place(&mut state, tenant, amount)));
+            if let Some(Waiter { amount, permit, .. }) = first.filter(|first| !first.permit.is_closed()) {
+                return Some((permit, self.permit(&mut state, tenant, amount)));
             }
         }
     }
@@ -111,9 +111,9 @@ impl<S: Shares> Places<S> {
 
 impl<S: Shares> Drop for Waiting<'_, S> {
     fn drop(&mut self) {
-        let mut state = self.places.state.lock();
+        let mut state = self.permits.state.lock();
         let Some(queue) = state.waiting.get_mut(self.tenant) else { return };
-        // The queue is sorted by number. A waiter that has got its place is no longer in it.
+        // The queue is sorted by number. A waiter that has got its permit is no longer in it.
         if let Ok(at) = queue.binary_search_by_key(&self.number, |waiter| waiter.number) {
             queue.remove(at);
         }
@@ -123,10 +123,10 @@ impl<S: Shares> Drop for Waiting<'_, S> {
     }
 }
 
-impl<S: Shares> Place<S> {
-    /// What the tenant has by now, this place included.
+impl<S: Shares> FairPermit<S> {
+    /// What the tenant has by now, this permit included.
     pub fn has(&self) -> S::Has {
-        self.places.state.lock().shares.has(&self.tenant)
+        self.permits.state.lock().shares.has(&self.tenant)
     }
 
     pub fn tenant(&self) -> &S::Tenant {
@@ -134,12 +134,12 @@ impl<S: Shares> Place<S> {
     }
 }
 
-impl<S: Shares> Drop for Place<S> {
+impl<S: Shares> Drop for FairPermit<S> {
     fn drop(&mut self) {
-        self.places.state.lock().shares.give_back(&self.tenant, self.amount);
-        while let Some((waiter, place)) = self.places.give_on() {
-            // If the waiter has gone in this moment, the place is dropped here, which passes it on as well.
-            drop(waiter.send(place));
+        self.permits.state.lock().shares.give_back(&self.tenant, self.amount);
+        while let Some((waiter, permit)) = self.permits.give_on() {
+            // If the waiter has gone in this moment, the permit is dropped here, which passes it on as well.
+            drop(waiter.send(permit));
         }
     }
 }

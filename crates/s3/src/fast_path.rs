@@ -3,7 +3,7 @@
 //!
 //! Only what is plain goes this way: a signature in the header, no query, no condition, no header that this does not
 //! know, and a path as it is signed. All else, and all that would be refused before the cache is asked, goes the long
-//! way and gets its answer there. What goes this way gets the same answer as there: `tests/s3/short_path.rs` sends
+//! way and gets its answer there. What goes this way gets the same answer as there: `tests/s3/fast_path.rs` sends
 //! requests both ways.
 
 mod response;
@@ -23,12 +23,12 @@ use s3s::HttpResponse;
 use s3s::dto::Range;
 use s3s::host::S3Host;
 
+use crate::compat;
 use crate::context::RequestContext;
 use crate::convert;
 use crate::host::Domain;
-use crate::lenient;
 use crate::object_url::PATH_ENCODE_SET;
-use crate::operations::{Failure, Operations, requested_range};
+use crate::operations::{ErrorMapper, Operations, requested_range};
 use crate::s3s_fixes::answer;
 use crate::trace;
 use signature::{Claim, SigningKeys};
@@ -56,7 +56,7 @@ const PLAIN_HEADERS: [&str; 17] = [
     "tracestate",
 ];
 
-pub(crate) struct ShortPath {
+pub(crate) struct FastPath {
     operations: Operations,
     users: Users,
     domain: Option<Domain>,
@@ -72,7 +72,7 @@ struct Plain {
     user: Arc<User>,
 }
 
-impl ShortPath {
+impl FastPath {
     pub(crate) fn new(operations: Operations, users: Users, domain: Option<Domain>, env: &Env) -> Self {
         let (clock, keys) = (Arc::clone(&env.clock), SigningKeys::default());
         Self { operations, users, domain, clock, keys }
@@ -87,13 +87,13 @@ impl ShortPath {
         let range = range.map(requested_range);
         let place = path.clone();
         let get = GetObject { range, ..GetObject::whole(path) };
-        let failure = Failure { request_id: context.id.clone(), operation: "GetObject" };
-        let sent = self.operations.send_object(get, &user, failure, wants_checksums);
+        let mapper = ErrorMapper { request_id: context.id.clone(), operation: "GetObject" };
+        let sent = self.operations.send_object(get, &user, mapper, wants_checksums);
         match user.requester().gets(sent).await {
             Ok(answered) => response::of(answered),
             Err(error) => {
                 let (bucket, key) = (place.bucket.as_str().to_owned(), place.key.as_str().to_owned());
-                let _ = context.place.set((Some(bucket), Some(key)));
+                let _ = context.target.set((Some(bucket), Some(key)));
                 Some(answer::refuse(error, &context.id))
             }
         }
@@ -110,7 +110,7 @@ impl ShortPath {
             return None;
         }
         let range = match parts.headers.get(RANGE) {
-            Some(range) => Some(lenient::range(range.to_str().ok()?)?),
+            Some(range) => Some(compat::range(range.to_str().ok()?)?),
             None => None,
         };
         let path = object_path(uri.path())?;
