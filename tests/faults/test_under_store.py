@@ -234,6 +234,24 @@ def test_a_delete_is_done_before_it_is_forgotten(place, front, action):
     assert [rule.seen for rule in rules] == [1, 1]
 
 
+def test_an_object_that_others_wrote_with_the_metadata_of_ours_is_theirs(place):
+    """A program that reads, changes and writes an object back sends the metadata that it has read, with Forebay's stamp."""
+    ours, theirs = b"status=new ", b"status=done"
+    key = place.persisted(place.key("key"), ours)
+    before = place.here.head_object(Bucket=place.bucket, Key=key)["ETag"]
+    metadata = place.there.head_object(Bucket=place.bucket, Key=key)["Metadata"]
+    assert "forebay-stamp" in metadata
+    place.there.put_object(Bucket=place.bucket, Key=key, Body=theirs, Metadata=metadata)
+    asking = boto(place.server)
+    asking.meta.events.register("before-sign.s3", lambda request, **_: request.headers.add_header("Cache-Control", "no-cache"))
+    found = asking.get_object(Bucket=place.bucket, Key=key)
+    there = place.there.head_object(Bucket=place.bucket, Key=key)
+    assert (found["Body"].read(), found["ETag"], found["Metadata"]) == (theirs, there["ETag"], {})
+    with pytest.raises(place.here.exceptions.ClientError, match="PreconditionFailed"):
+        place.here.put_object(Bucket=place.bucket, Key=key, Body=b"mine", IfMatch=before)
+    assert place.read(place.there, key) == theirs
+
+
 @pytest.mark.parametrize("size,operation", [(SMALL, "put"), (STREAMED, "put"), (IN_PARTS, "complete")])
 def test_what_others_write_before_an_upload_ends_stays_where_the_object_was_known_and_is_replaced_elsewhere(place, front, size, operation):
     known, unknown = place.persisted(place.key("known"), b"before"), place.key("unknown")

@@ -103,8 +103,8 @@ pub struct GetObject {
     /// One part of a multipart object. It excludes a range.
     pub part_number: Option<u32>,
     pub conditions: Conditions,
-    /// Whether the under store must be asked for an object that it did not have a moment ago, whatever the policy's
-    /// `listTtl`. Copies in the cache answer as ever.
+    /// Whether the under store must be asked first, whatever `metadataTtl` and `listTtl` of the policy say: about a
+    /// clean copy, or an object that it did not have a moment ago. What it does not have yet is answered from here.
     pub no_cache: bool,
 }
 

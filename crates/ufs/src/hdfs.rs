@@ -58,7 +58,7 @@ pub struct HdfsStore {
     swept: Mutex<Option<Duration>>,
 }
 
-/// What is under way in one HDFS, in all of its buckets.
+/// What is in flight in one HDFS, in all of its buckets.
 struct Work {
     /// Held while the file of a key changes: checking a condition and putting a file into place is one step, as far as
     /// this process is concerned.

@@ -18,6 +18,7 @@ mod speaker;
 mod upload;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -67,6 +68,8 @@ struct Shared {
     direct: OnceCell<Option<Direct>>,
     /// Until this time, by the monotonic clock, the server counts as one without conditional writes.
     unconditional_until: Mutex<Duration>,
+    /// The server has answered an upload in one piece with an ETag that was not the MD5 of the content.
+    has_opaque_etags: AtomicBool,
 }
 
 impl S3Store {
@@ -191,6 +194,11 @@ impl S3Store {
             tracing::warn!(under_store = self.label(), "no conditional writes here: Forebay looks before it writes");
             *self.shared.unconditional_until.lock() = self.env.clock.monotonic() + UNCONDITIONAL;
         }
+    }
+
+    /// Whether the ETag of an object that came in one piece is the MD5 of its content, as far as uploads have shown.
+    fn has_md5(&self) -> bool {
+        !self.shared.has_opaque_etags.load(Ordering::Relaxed)
     }
 
     fn has_conditions(&self) -> bool {
@@ -362,7 +370,8 @@ impl S3Store {
         };
         let result = result.map_err(|error| classify(error, Effect::Look, || self.context("head", key)));
         let (speaks_s3, output) = result.map_err(errors::of_no_condition)?;
-        let object = objects::from_head(output).ok_or_else(|| objects::incomplete(self.context("head", key)))?;
+        let object =
+            objects::from_head(output, self.has_md5()).ok_or_else(|| objects::incomplete(self.context("head", key)))?;
         self.look_at("HeadObject", key, &object, speaks_s3).await?;
         Ok(object)
     }
@@ -389,7 +398,7 @@ impl S3Store {
             Ok((speaks_s3, output)) => {
                 let context = self.context("get", key);
                 let checksum = if checksums { objects::full_checksum(&output) } else { None };
-                let body = objects::from_get(output, context.clone());
+                let body = objects::from_get(output, self.has_md5(), context.clone());
                 let body = body.ok_or_else(|| objects::incomplete(context.clone()))?;
                 self.look_at("GetObject", key, &body.object, speaks_s3).await?;
                 // The SDK checks its own bodies.

@@ -5,7 +5,11 @@
 //! `1;g=<generation>;s=<size>;t=<last modified, ms>;e=<ETag>;c=<F|C>:<ALGORITHM>=<base64>,…;x=<ALGORITHM>=<base64>,…;p=<count>x<size>,…`
 //!
 //! The algorithms of 2026 are under `x`. An older release skips that field; it would not believe a stamp that has one
-//! of them under `c`. It is believed only when it fits the object's size: other tools copy metadata to other bytes.
+//! of them under `c`.
+//!
+//! Other tools copy metadata to other bytes: a program that reads an object, changes it and writes it back often sends
+//! the metadata that it has read. So a stamp counts only when nothing in the under store's answer contradicts it: size,
+//! checksums, and the ETag where that is the MD5 of the content.
 
 use forebay_types::limits::USER_METADATA_BYTES_MAX;
 use forebay_types::{Algorithm, Checksum, ChecksumKind, Checksums, ETag, Generation, ObjectInfo, PartInfo};
@@ -64,8 +68,8 @@ fn write_parts(parts: &[PartInfo]) -> String {
 }
 
 /// Updates `info`, which the under store has reported, with what Forebay acknowledged. `None` when the stamp does not
-/// fit.
-pub(crate) fn read(text: &str, info: &mut ObjectInfo) -> Option<Stamp> {
+/// fit. `has_md5`: the under store's ETag of an object that came in one piece is the MD5 of its content.
+pub(crate) fn read(text: &str, info: &mut ObjectInfo, has_md5: bool) -> Option<Stamp> {
     let mut fields = text.split(';');
     if fields.next()? != "1" {
         return None;
@@ -85,12 +89,28 @@ pub(crate) fn read(text: &str, info: &mut ObjectInfo) -> Option<Stamp> {
             _ => {}
         }
     }
-    if size? != info.size {
+    let is_of_other_bytes = has_md5 && differ(info.etag.md5(), found.etag.md5());
+    if size? != info.size || is_of_other_bytes || contradict(&info.checksums, &found.checksums) {
         return None;
     }
     let stamp = Stamp { generation: generation? };
     *info = found;
     Some(stamp)
+}
+
+/// `None` is equal to everything.
+fn differ<T: PartialEq>(one: Option<T>, other: Option<T>) -> bool {
+    one.zip(other).is_some_and(|(one, other)| one != other)
+}
+
+/// Whether two checksums of a whole object, by one algorithm, differ.
+fn contradict(one: &Checksums, other: &Checksums) -> bool {
+    let are_comparable = one.kind == ChecksumKind::FullObject && other.kind == ChecksumKind::FullObject;
+    are_comparable
+        && one
+            .values
+            .iter()
+            .any(|one| other.values.iter().any(|other| one.algorithm == other.algorithm && one.value != other.value))
 }
 
 fn read_checksums(text: &str) -> Option<Checksums> {
@@ -144,7 +164,7 @@ mod tests {
     fn a_stamp_brings_back_what_was_acknowledged() {
         let text = write(Generation(77), &info(), 0).unwrap();
         let mut told = ObjectInfo::new(24, ETag::new("other"), 5);
-        assert_eq!(read(&text, &mut told), Some(Stamp { generation: Generation(77) }));
+        assert_eq!(read(&text, &mut told, true), Some(Stamp { generation: Generation(77) }));
         assert_eq!(told, info());
     }
 
@@ -158,7 +178,7 @@ mod tests {
         let older = text.split(';').find(|field| field.starts_with("c=")).unwrap();
         assert_eq!(older, format!("c=C:SHA256={}", value(Algorithm::Sha256).base64()));
         let mut told = ObjectInfo::new(24, ETag::new("other"), 5);
-        assert!(read(&text, &mut told).is_some());
+        assert!(read(&text, &mut told, true).is_some());
         assert_eq!(told, newer);
     }
 
@@ -168,9 +188,34 @@ mod tests {
         for (text, size) in [(text.as_str(), 25), ("2;g=1;s=24", 24), ("1;g=x;s=24", 24), ("1;s=24;e=a", 24), ("", 24)]
         {
             let mut told = ObjectInfo::new(size, ETag::new("other"), 5);
-            assert_eq!(read(text, &mut told), None, "{text}");
+            assert_eq!(read(text, &mut told, true), None, "{text}");
             assert_eq!(told, ObjectInfo::new(size, ETag::new("other"), 5));
         }
+    }
+
+    #[test]
+    fn a_stamp_that_was_copied_to_other_bytes_of_the_same_size_is_not_believed() {
+        let [ours, other] = ["1", "2"].map(|digit| ETag::new(&digit.repeat(32)));
+        let checksums = |kind, byte| {
+            let values = vec![Checksum { algorithm: Algorithm::Crc32, value: vec![byte; 4] }];
+            Checksums { kind, values }
+        };
+        let whole = |byte| checksums(ChecksumKind::FullObject, byte);
+        let text = write(Generation(1), &ObjectInfo { checksums: whole(1), ..ObjectInfo::new(9, ours.clone(), 5) }, 0);
+        let believed = |etag: &ETag, checksums: Checksums, has_md5| {
+            let mut told = ObjectInfo { checksums, ..ObjectInfo::new(9, etag.clone(), 7) };
+            let before = told.clone();
+            let stamp = read(text.as_deref().unwrap(), &mut told, has_md5);
+            assert_eq!(stamp.is_some(), told != before);
+            stamp.is_some()
+        };
+        let none = Checksums::none;
+        assert!(believed(&ours, none(), true) && believed(&ours, whole(1), true));
+        assert!(!believed(&other, none(), true) && !believed(&other, whole(1), true));
+        assert!(!believed(&ours, whole(2), true) && !believed(&other, whole(2), false));
+        // Encrypted with a key of KMS, and uploaded in parts.
+        assert!(believed(&other, whole(1), false) && believed(&ETag::new("2222-3"), none(), true));
+        assert!(believed(&ours, checksums(ChecksumKind::Composite, 2), true));
     }
 
     #[test]

@@ -207,7 +207,9 @@ impl Worker {
             return self.lookup_whole(path, policy, mount).await;
         }
         let (state, asked) = match copy {
-            Some(object) if self.is_believed(path, policy, &object) => (RemoteState::Cached(object), false),
+            Some(object) if !wanted.no_cache && self.is_believed(path, policy, &object) => {
+                (RemoteState::Cached(object), false)
+            }
             Some(object) if self.may_be_stale(policy, wanted, &object) => {
                 (self.revalidate_in_time(path, policy, &mount, object).await?, true)
             }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use forebay_cache::{ErrorKind, RangeRequest};
+use forebay_cache::{ErrorKind, GetObject, RangeRequest};
 use forebay_catalog::records::object_key;
 use forebay_types::{Period, PolicyRule, StorageState, WriteMode};
 use forebay_ufs::ErrorKind as UfsKind;
@@ -29,6 +29,23 @@ async fn a_change_of_the_same_length_is_noticed_after_the_metadata_ttl() {
         bench.age_metadata();
         assert_eq!(kind(bench.get("key").await), Some(ErrorKind::NotFound), "{mode:?}");
     }
+}
+
+#[tokio::test]
+async fn a_read_with_no_cache_revalidates_a_copy() {
+    let bench = Bench::new(WriteMode::WriteBack).await;
+    let request = || GetObject { no_cache: true, ..get_request("key", None) };
+    bench.under.put_outside("key", "before".into());
+    assert_eq!(bench.get("key").await.unwrap(), "before");
+    bench.under.put_outside("key", "after!".into());
+    assert_eq!(bench.get("key").await.unwrap(), "before");
+    assert_eq!(collect(bench.cache.get(request()).await.unwrap().stream).await.unwrap(), "after!");
+    assert_eq!(bench.get("key").await.unwrap(), "after!");
+    bench.under.put_outside("key", "longer!".into());
+    assert_eq!(bench.cache.head(request()).await.unwrap().info.size, 7);
+    // The under store does not have it yet.
+    bench.put("key", "ours").await.unwrap();
+    assert_eq!(collect(bench.cache.get(request()).await.unwrap().stream).await.unwrap(), "ours");
 }
 
 /// Between the answer that tells what it is and the one that brings its bytes.

@@ -5,9 +5,9 @@
 //! signed bytes put what is not ASCII first. So:
 //!
 //! - The names of a small directory come in one page, and are sorted here.
-//! - In a large one whose names are ASCII, reading goes on where the last page of the list ended. Directories that are
-//!   due later than their name are held back. Those from before that place are looked up: they are among the beginnings
-//!   of the name there.
+//! - In a large one whose names are ASCII, reading continues where the last page of the list ended. Directories that
+//!   are due later than their name are held back. Those from before that place are looked up: they are among the
+//!   beginnings of the name there.
 //! - As soon as a name that is not ASCII might be due, the whole directory is read, and the first names from the place
 //!   on are taken.
 
@@ -48,7 +48,7 @@ pub(super) struct Names<'a> {
 
 enum State {
     Begin,
-    /// Goes on behind a name that has been read.
+    /// Continues behind a name that has been read.
     Reading(Cursor),
     /// Reads all names each time.
     Whole,

@@ -3,7 +3,7 @@
 use aws_sdk_s3::operation::get_object::GetObjectOutput;
 use aws_sdk_s3::operation::head_object::HeadObjectOutput;
 use aws_sdk_s3::primitives::ByteStream as SdkStream;
-use aws_sdk_s3::types::{ChecksumType, StorageClass};
+use aws_sdk_s3::types::{ChecksumType, ServerSideEncryption, StorageClass};
 use aws_smithy_runtime_api::client::orchestrator::HttpResponse;
 use aws_smithy_types::DateTime;
 use aws_smithy_types::date_time::Format;
@@ -49,8 +49,11 @@ macro_rules! checksums {
 }
 
 macro_rules! info {
-    ($output:ident, $size:expr) => {{
+    ($output:ident, $size:expr, $has_md5:expr) => {{
         let checksums = checksums!($output);
+        let has_md5 = $has_md5
+            && $output.sse_customer_algorithm.is_none()
+            && !$output.server_side_encryption.is_some_and(|encryption| encryption.as_str().starts_with("aws:kms"));
         let headers = SystemHeaders {
             content_type: $output.content_type,
             content_encoding: $output.content_encoding.and_then(without_framing),
@@ -69,7 +72,7 @@ macro_rules! info {
             checksums,
             ..ObjectInfo::new($size, etag, modified_ms.max(0) as u64)
         };
-        believe_stamp(info)
+        believe_stamp(info, has_md5)
     }};
 }
 
@@ -106,6 +109,8 @@ macro_rules! output {
             .set_checksum_type(headers.get("x-amz-checksum-type").map(ChecksumType::from))
             .set_last_modified(date("last-modified"))
             .set_e_tag(text("etag"))
+            .set_server_side_encryption(headers.get("x-amz-server-side-encryption").map(ServerSideEncryption::from))
+            .set_sse_customer_algorithm(text("x-amz-server-side-encryption-customer-algorithm"))
             .set_metadata(Some(metadata.collect()))
     }};
 }
@@ -121,19 +126,21 @@ pub(super) fn get_output(mut response: HttpResponse) -> GetObjectOutput {
     output!(GetObjectOutput, response.headers()).body(body).build()
 }
 
-pub(super) fn from_head(output: HeadObjectOutput) -> Option<RemoteObject> {
+/// `has_md5`: the ETag of an object that is not encrypted with a key of KMS or of the client is an MD5.
+pub(super) fn from_head(output: HeadObjectOutput, has_md5: bool) -> Option<RemoteObject> {
     let size = u64::try_from(output.content_length?).ok()?;
-    Some(info!(output, size))
+    Some(info!(output, size, has_md5))
 }
 
-pub(super) fn from_get(output: GetObjectOutput, context: String) -> Option<RemoteBody> {
+/// `has_md5` as for [`from_head`].
+pub(super) fn from_get(output: GetObjectOutput, has_md5: bool, context: String) -> Option<RemoteBody> {
     let length = u64::try_from(output.content_length?).ok()?;
     let (start, size) = match &output.content_range {
         Some(range) => content_range(range)?,
         None => (0, length),
     };
     let stream = body(output.body, length, context);
-    Some(RemoteBody { object: info!(output, size), range: ByteRange::new(start, start + length), stream })
+    Some(RemoteBody { object: info!(output, size, has_md5), range: ByteRange::new(start, start + length), stream })
 }
 
 /// A checksum over all bytes of the object, as the under store computed it.
@@ -170,9 +177,9 @@ fn body(body: SdkStream, length: u64, context: String) -> ByteStream {
     stream.boxed()
 }
 
-fn believe_stamp(mut info: ObjectInfo) -> RemoteObject {
+fn believe_stamp(mut info: ObjectInfo, has_md5: bool) -> RemoteObject {
     let remote_etag = info.etag.clone();
-    let stamp = info.user.remove(STAMP_NAME).and_then(|text| stamp::read(&text, &mut info));
+    let stamp = info.user.remove(STAMP_NAME).and_then(|text| stamp::read(&text, &mut info, has_md5));
     RemoteObject { info, remote_etag, stamp }
 }
 

@@ -38,8 +38,8 @@ pub struct S3Settings {
     pub upload_rate_min: ByteSize,
     /// Asks the metadata service of a cloud instance for credentials when nothing else has any.
     pub instance_credentials: bool,
-    /// Aborts all multipart uploads that have been incomplete for too long, whoever began them. For places that nobody
-    /// else writes to: S3 does not say who began an upload.
+    /// Aborts all multipart uploads that have been incomplete for too long, no matter who began them. For places that
+    /// nobody else writes to: S3 does not say who began an upload.
     pub sweep_uploads: bool,
 }
 

@@ -86,7 +86,7 @@ impl S3Store {
             let result = direct.put(&remote, headers, body, self.settings.deadline(info.size)).await;
             let result = result.map_err(|error| classify(error, Effect::Write, || self.context("put", key)));
             let (etag, speaks_s3) = result?;
-            return self.look_at_upload(key, upload, self.stored(key, etag.as_deref())?, speaks_s3).await;
+            return self.look_at_upload(key, upload, self.stored_whole(key, upload, etag.as_deref())?, speaks_s3).await;
         }
         let failure = SourceError::default();
         let request = self.client.sdk.put_object().bucket(&self.bucket).key(self.remote_key(key));
@@ -103,7 +103,17 @@ impl S3Store {
         let output =
             result.map_err(|error| failure.instead_of(classify(error, Effect::Write, || self.context("put", key))))?;
         let speaks_s3 = output.request_id().is_some();
-        self.look_at_upload(key, upload, self.stored(key, output.e_tag())?, speaks_s3).await
+        self.look_at_upload(key, upload, self.stored_whole(key, upload, output.e_tag())?, speaks_s3).await
+    }
+
+    /// After an upload in one piece.
+    fn stored_whole(&self, key: &ObjectKey, upload: &Upload, etag: Option<&str>) -> Result<Stored> {
+        let stored = self.stored(key, etag)?;
+        // The MD5 is known where it is the ETag that the client got.
+        if upload.info.etag.md5().is_some_and(|md5| stored.remote_etag.md5() != Some(md5)) {
+            self.shared.has_opaque_etags.store(true, Ordering::Relaxed);
+        }
+        Ok(stored)
     }
 
     fn stored(&self, key: &ObjectKey, etag: Option<&str>) -> Result<Stored> {
