@@ -70,6 +70,8 @@ def test_history_says_who_changed_what_and_rollback_brings_it_back(cli):
     assert str(version) in cli.text("policy", "history").splitlines()[1]
     rules = cli.json("policy", "rollback", before["version"])
     assert rules == cli.json("policy", "get") and rule(cli, "/box/h/")["writeMode"] == "TRANSIENT"
+    again = cli.run("policy", "rollback", before["version"])
+    assert again.returncode == 0 and "nothing has changed" in again.stderr, again
     cli.refused("policy", "history", 999999)
     cli.refused("policy", "rollback", 999999)
 

@@ -307,7 +307,7 @@ def test_a_drain_that_can_not_end_goes_on_when_nobody_waits(cluster):
     with subprocess.Popen(command, env=waiting.environment(), stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:
         assert "objects and parts" in process.stderr.readline()
         process.send_signal(signal.SIGINT)
-        assert (process.wait(timeout=60), process.stderr.read()) == (130, "forebay: the drain goes on; see 'forebay cluster status'\n")
+        assert (process.wait(timeout=60), process.stderr.read()) == (130, "forebay: the drain continues; see 'forebay cluster status'\n")
     eventually("its slots at the other one", lambda: slots(rest[1])["w1"] == 0)
     assert states(rest[1])["w1"] == "draining" and rest[0].process.poll() is None
     # The worker that everybody waits for is back, and brings what is lacking.

@@ -91,8 +91,8 @@ impl Catalog for EmbeddedCatalog {
         Ok(self.inner.store.scan(from, to, limit))
     }
 
-    /// Goes on to its end when the caller gives up waiting: what is in the log must also be in the tables, and
-    /// the keys stay locked until it is.
+    /// Runs to completion even if the caller gives up waiting: what is in the log must also be in the tables, and the
+    /// keys stay locked until it is.
     async fn commit(&self, transaction: Transaction) -> Result<u64> {
         let inner = Arc::clone(&self.inner);
         forebay_env::spawn(async move { inner.commit(transaction).await }.in_current_span()).join().await

@@ -24,9 +24,9 @@ pub trait Generations: Send + Sync {
 }
 
 /// Where a new catalog begins to count: at the time, in milliseconds since 1970, times 2^16. So generations grow
-/// without another look at a clock, and those of a catalog that begins anew are above those that its predecessor left
-/// as stamps in the under store, unless that made more than 65 million writes a second. In the year 2100 it is below
-/// 2^58.
+/// without another look at a clock. Those of a recreated catalog are above those that its predecessor left as stamps in
+/// the under store, unless the predecessor made more than 65 million writes a second. In the year 2100 the number is
+/// below 2^58.
 pub fn first_generation(now_ms: u64) -> u64 {
     now_ms << 16
 }

@@ -18,14 +18,14 @@ const KEY: &[u8] = b"generations";
 /// Generations of a block. Of 64 bits, as many blocks are left when the counter begins at the time of today.
 const BLOCK: u64 = 1 << 32;
 
-/// With so many left the next block is taken: more than a worker uses before its lease ends, should the engine not
-/// answer.
+/// The next block is taken when this many are left: more than a worker uses before its lease ends, in case the engine
+/// does not answer.
 const LEFT_MIN: u64 = BLOCK / 2;
 
 /// Pause before the engine is asked again for the next block.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// Shared by the worker and whoever takes its next block.
+/// Shared by the worker and the task that takes its next block.
 pub(crate) struct Blocks(Arc<Inner>);
 
 struct Inner {

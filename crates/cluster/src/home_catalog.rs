@@ -21,6 +21,7 @@ use tokio::sync::{Mutex as AsyncMutex, RwLock as AsyncRwLock};
 use tracing::Instrument;
 
 use crate::ClusterSettings;
+use crate::engine_note::EngineNotes;
 use crate::generations::Blocks;
 use crate::layout::{self, BEHIND_ALL, WorkerId};
 use crate::leaving::LeavingResult;
@@ -88,7 +89,7 @@ struct Inner {
     owned: RwLock<SlotSet>,
     /// See [`Catalog::former_home`]. Only of slots that this process has got from others.
     former_homes: RwLock<FormerHomes>,
-    /// Held by commits, and by whoever waits for the end of all that have begun.
+    /// Commits hold it shared. A caller that waits for the end of all commits that have begun takes it exclusively.
     commits: AsyncRwLock<()>,
     /// Commits on one key go one after the other: a check must still hold when the commit is done, here and on the
     /// engine.
@@ -103,6 +104,7 @@ struct Inner {
     undecided: Mutex<Vec<Staged>>,
     /// See [`Catalog::take_unnamed`].
     unnamed: Mutex<Vec<Staged>>,
+    engine_notes: EngineNotes,
 }
 
 impl HomeCatalog {
@@ -144,6 +146,7 @@ impl HomeCatalog {
             shared_changes,
             undecided,
             unnamed,
+            engine_notes: EngineNotes::default(),
         };
         tried(&inner.env, || inner.forget_earlier_life(lives.own)).await?;
         let told = addresses.map(|addresses| MemberRecord::new(addresses, under_stores.clone()));
@@ -177,7 +180,10 @@ impl HomeCatalog {
     /// `Corrupt` for records that can't be decoded; whatever the engine answers.
     pub async fn look(&self, place: impl Fn(&[WorkerId]) -> Placement) -> Result<View> {
         let owned = self.inner.owned.read().clone();
-        self.inner.ownership().look(&owned, place).await
+        let (view, version) = self.inner.ownership().look(&owned, place).await?;
+        let Inner { env, store, worker, engine_notes, .. } = &*self.inner;
+        version.inspect(|version| engine_notes.note(env, store, worker, *version));
+        Ok(view)
     }
 
     /// Makes this worker the home of more slots. Their records can be read and changed from here on.
@@ -339,8 +345,8 @@ impl Inner {
         Ok(())
     }
 
-    /// Shows what has become of the one such record that goes when slots are taken. While its key is locked, no commit
-    /// of it is under way.
+    /// Shows the current value of the one such record that is removed when slots are taken. While its key is locked, no
+    /// commit of it is in flight.
     async fn show_settled(&self) -> Result<()> {
         let key = Bytes::from_static(records::SETTLED_KEY);
         let _guards = self.locks.lock(BTreeSet::from([key.clone()])).await;
@@ -399,9 +405,9 @@ impl Inner {
         Ok(is_for_good)
     }
 
-    /// Takes over what other workers have changed of the records that all share. The store shows it when this returns,
-    /// whoever watches a key is told, and [`Catalog::shared_changes`] counts it. When nothing has changed, that takes
-    /// one question to the engine.
+    /// Takes over what other workers have changed of the records that all share. When this returns, the store shows the
+    /// changes, the watchers of changed keys are notified, and [`Catalog::shared_changes`] counts them. When nothing
+    /// has changed, this takes one request to the engine.
     async fn follow_shared(&self) -> Result<()> {
         let now = Revision::read(self.engine.as_ref()).await?;
         let mut shown = self.shared.lock().await;
@@ -675,7 +681,8 @@ impl Catalog for HomeCatalog {
         Ok(self.inner.store.scan(from, to, limit))
     }
 
-    /// Goes on to its end when the caller gives up waiting: the keys stay locked until engine and store show the same.
+    /// Runs to completion even if the caller gives up waiting: the keys stay locked until engine and store show the
+    /// same.
     async fn commit(&self, transaction: Transaction) -> Result<u64> {
         let inner = Arc::clone(&self.inner);
         forebay_env::spawn(async move { inner.commit(transaction).await }.in_current_span()).join().await

@@ -26,7 +26,8 @@ pub struct ClusterIdentity {
     id: String,
     /// Of the key that its workers prove to one another.
     pub key_fingerprint: String,
-    /// The key itself, where no worker was given one. Whoever reads the engine could read and change everything anyway.
+    /// The key itself, if no worker was given one. A client that can read the engine could read and change everything
+    /// anyway.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key: Option<String>,
 }
@@ -86,7 +87,7 @@ impl ClusterIdentity {
             Some(owner) if owner.value == self.id.as_bytes() => return Ok(()),
             Some(_) => {
                 return Err(refused(
-                    "they belong to another cluster: give its name and engine, or other directories".to_owned(),
+                    "they belong to another cluster: give its name and engine, or other directories. If name and engine are right, etcd has lost its data: restore its last backup, because the objects in these directories can't be found without it".to_owned(),
                 ));
             }
             None if has_forgotten || store.scan(b"", BEHIND_ALL, 1).is_empty() => {}

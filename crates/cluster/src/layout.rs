@@ -16,6 +16,7 @@
 //! | `shared-revision` | counts the changes of those: see `shared_revision.rs` |
 
 use std::fmt;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use forebay_catalog::records::{self, Scope};
@@ -29,7 +30,7 @@ pub(crate) const BEHIND_ALL: &[u8] = &[0xff];
 
 /// Names a worker for as long as its cluster lives: 1 to 64 letters, digits, `-`, `_` and `.`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct WorkerId(String);
+pub struct WorkerId(Arc<str>);
 
 impl WorkerId {
     /// # Errors
@@ -41,7 +42,7 @@ impl WorkerId {
             let problem = format!("{name:?} is no worker id: give 1 to 64 letters, digits, '-', '_' and '.'");
             return Err(Error::new(ErrorKind::Unavailable, problem));
         }
-        Ok(Self(name))
+        Ok(Self(name.into()))
     }
 
     pub fn as_str(&self) -> &str {

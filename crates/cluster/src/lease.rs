@@ -12,7 +12,7 @@ use forebay_catalog::{Error, ErrorKind, Result};
 use forebay_env::Clock;
 use forebay_env::sync::Mutex;
 
-/// Clocks of two machines differ by less than one part in so many: ten times what crystals do.
+/// The clock rates of two machines differ by less than one part in this number: ten times what crystals do.
 const DRIFT: u32 = 1000;
 
 /// What a worker needs to notice that its lease is over, and to end what it was doing.

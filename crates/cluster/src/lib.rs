@@ -3,6 +3,7 @@
 //! Each worker has a [`HomeCatalog`]: it is the home of some slots, and [`Placement`] says of which.
 
 mod cluster_settings;
+mod engine_note;
 mod generations;
 mod home_catalog;
 mod identity;
@@ -27,6 +28,7 @@ mod view;
 mod worker_record;
 
 pub use cluster_settings::ClusterSettings;
+pub use engine_note::{OlderEngine, older_engine};
 pub use home_catalog::{HomeCatalog, HomeSettings};
 pub use identity::{ClusterIdentity, check_alone, has_joined};
 pub use layout::WorkerId;

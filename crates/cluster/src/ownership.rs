@@ -41,8 +41,8 @@ pub(crate) struct Members {
     pub(crate) removed: BTreeSet<WorkerId>,
 }
 
-/// The homes that slots had before, without those that had none. Each was the last one before this worker: whoever
-/// takes a slot notes the home before it, in the same transaction.
+/// The homes that slots had before, without those that had none. Each was the last one before this worker: a worker
+/// that takes a slot notes the previous home in the same transaction.
 pub(crate) type FormerHomes = BTreeMap<Slot, String>;
 
 /// Slots to take, and the worker that they were at home at.
@@ -84,9 +84,13 @@ impl Ownership<'_> {
         Ok(own)
     }
 
-    /// See [`crate::HomeCatalog::look`]. `owned` are those that are at home here by now. Workers that are draining get
-    /// slots only when there are no others.
-    pub(crate) async fn look(&self, owned: &SlotSet, place: impl Fn(&[WorkerId]) -> Placement) -> Result<View> {
+    /// See [`crate::HomeCatalog::look`]. Also returns the version of this worker's record. `owned` are the slots that
+    /// are at home here by now. Workers that are draining get slots only when there are no others.
+    pub(crate) async fn look(
+        &self,
+        owned: &SlotSet,
+        place: impl Fn(&[WorkerId]) -> Placement,
+    ) -> Result<(View, Option<u64>)> {
         let seen = Seen::read(self.engine).await?;
         let Members { members, removed } = self.members(&seen).await?;
         let lives = |worker: &WorkerId| *worker == *self.worker || members[worker].state.lives();
@@ -108,7 +112,9 @@ impl Ownership<'_> {
                 true | false => {}
             }
         }
-        Ok(View { moves: Moves { release, take }, homes: seen.homes(self.cluster.slots)?, members, removed })
+        let version = seen.workers.get(self.worker).map(|(_, version)| *version);
+        let homes = seen.homes(self.cluster.slots)?;
+        Ok((View { moves: Moves { release, take }, homes, members, removed }, version))
     }
 
     /// All workers that are seen, and where they are reached.
@@ -244,7 +250,7 @@ pub(crate) async fn end(stream: &Stream, worker: &WorkerId, record: WorkerRecord
 
 impl Seen {
     pub(crate) async fn read(engine: &dyn Engine) -> Result<Self> {
-        // Before the workers: whoever has started since has a life that these are not about.
+        // Read before the workers: a worker that has started since has another life, which these records are not about.
         let mut leaving = BTreeMap::new();
         for (key, found) in scan_all(engine, layout::LEAVING_PREFIX).await? {
             let Some(worker) = layout::parse_leaving_key(&key) else { continue };

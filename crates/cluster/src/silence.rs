@@ -10,7 +10,7 @@ use crate::layout::WorkerId;
 /// For how long a start asks an engine that does not answer, or waits for the end of a lease.
 pub(crate) const START_MAX: Duration = Duration::from_secs(60);
 
-/// One transaction of a process that has ended may come late. Whoever writes more often lives.
+/// One transaction of a process that has ended may land late. A process that writes more often is alive.
 const LATE_MAX: u32 = 1;
 
 /// What is seen of a worker that may have ended.

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::layout::WorkerId;
 
-/// Whoever changes it checks the version that it was read at.
+/// Every change checks the version at which the record was read.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct SlotRecord {
     /// `None` once the home has released it.

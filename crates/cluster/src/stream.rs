@@ -1,10 +1,10 @@
 //! The transactions of one worker, one after the other: a group commit on the engine.
 //!
 //! Each transaction checks the version of the worker's record, and writes it with the next number. So a transaction
-//! whose answer was lost is told from one that was not done, is done once however often it is sent, and can't be done
-//! after a later one. Whoever else writes the record takes the stream over: what the worker has sent and is not done by
-//! then is never done. That makes a check of each slot needless: a slot changes its home by a transaction of the home,
-//! or after the home's record was written by somebody else.
+//! whose answer was lost can be distinguished from one that was not done. Each transaction is done once however often
+//! it is sent, and can't be done after a later one. Any other writer of the record takes the stream over: what the
+//! worker has sent and is not done by then is never done. That makes a check of each slot needless: a slot changes its
+//! home by a transaction of the home, or after the home's record was written by somebody else.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -68,7 +68,7 @@ struct Committer {
     expected_until: Duration,
 }
 
-/// What became of a transaction.
+/// The outcome of a transaction.
 enum Outcome {
     /// With this record, and at this version. Nobody has seen the version earlier than at this time.
     Done { record: WorkerRecord, version: u64, since: Duration },
@@ -81,8 +81,8 @@ enum Outcome {
 impl Stream {
     /// Makes this process the worker, when no other process is.
     ///
-    /// `is_own` tells a life of a process that has ended: whoever has the data directories of a worker knows that. Any
-    /// other must have been silent for a lease.
+    /// `is_own` tells whether the process of a life has ended: the process that holds the worker's data directories
+    /// knows that. The process of any other life must have been silent for a lease.
     ///
     /// # Errors
     /// `Unavailable` when another process is this worker; whatever the engine answers after [`START_MAX`].
@@ -344,8 +344,8 @@ impl Committer {
         }
     }
 
-    /// Tries until it is known what became of it. `before` is another transaction in the same place, of which that is
-    /// not known.
+    /// Retries until the outcome is known. `before` is another transaction in the same place, whose outcome is not
+    /// known.
     async fn transact(
         &self,
         checks: &[Check],
@@ -373,7 +373,7 @@ impl Committer {
                     }
                     Ok(Some(found)) if found.version == self.version => return Outcome::Refused { error, is_in_doubt },
                     Ok(_) => return Outcome::TakenOver { is_in_doubt },
-                    Err(error) => tracing::debug!(%error, "the engine does not tell what became of a transaction"),
+                    Err(error) => tracing::debug!(%error, "the engine does not say whether a transaction was done"),
                 },
                 Err(error) if error.kind == ErrorKind::Busy && !is_in_doubt => {
                     return Outcome::Refused { error, is_in_doubt };

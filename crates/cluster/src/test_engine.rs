@@ -1,4 +1,4 @@
-//! An engine that loses answers as it is told to.
+//! An engine that loses answers on request.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use forebay_env::sync::atomic::{AtomicUsize, Ordering};
 use forebay_store::ValueWrite;
 use tokio::sync::Semaphore;
 
-/// What becomes of a transaction.
+/// The fate of a transaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fate {
     /// Done, and the answer is lost.
@@ -33,7 +33,7 @@ pub(crate) struct TestEngine {
     late: Mutex<Vec<Held>>,
     /// Transactions that have come.
     pub(crate) asked: AtomicUsize,
-    /// Those that may go on.
+    /// Holds a permit for each that may proceed.
     pub(crate) gate: Semaphore,
     pub(crate) transactions: Mutex<Vec<usize>>,
 }
@@ -75,7 +75,7 @@ impl TestEngine {
         }
     }
 
-    /// Does what came late, in order. Returns what became of each.
+    /// Does the late transactions, in order. Returns the result of each.
     pub(crate) async fn deliver(&self) -> Vec<Result<u64>> {
         let late = std::mem::take(&mut *self.late.lock());
         let mut done = Vec::new();

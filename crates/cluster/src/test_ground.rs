@@ -1,4 +1,4 @@
-//! Time that goes on only when it is told to, and an engine that outlives the workers.
+//! A clock that advances only on request, and an engine that outlives the workers.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use crate::test_engine::TestEngine;
 
 pub(crate) const LEASE: Duration = Duration::from_secs(10);
 
-/// In which time goes on.
+/// The step by which the clock advances.
 const STEP: Duration = Duration::from_millis(20);
 
 pub(crate) struct Ground {
@@ -44,7 +44,7 @@ impl Ground {
         self.wait(begin).await.map(|(stream, _)| Arc::new(stream))
     }
 
-    /// Lets time go on until the future ends.
+    /// Advances the clock until the future ends.
     pub(crate) async fn wait<T: Send + 'static>(&self, future: impl Future<Output = T> + Send + 'static) -> T {
         let task = forebay_env::spawn(future);
         while !task.is_finished() {

@@ -38,21 +38,23 @@ pub struct Moves {
     pub take: SlotSet,
 }
 
-/// The home of each slot. It may have changed since, so whoever is asked checks whether it is the home.
+/// The home of each slot. It may have changed since, so the worker that gets a request checks whether it is the home.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Homes {
     slots: SlotCount,
-    homes: BTreeMap<Slot, WorkerId>,
+    /// By slot.
+    homes: Vec<Option<WorkerId>>,
 }
 
 impl Homes {
-    pub(crate) fn new(slots: SlotCount, homes: BTreeMap<Slot, WorkerId>) -> Self {
+    pub(crate) fn new(slots: SlotCount, mut homes: BTreeMap<Slot, WorkerId>) -> Self {
+        let homes = slots.all().map(|slot| homes.remove(&slot)).collect();
         Self { slots, homes }
     }
 
     /// `None` when the slot is at home nowhere.
     pub fn home(&self, slot: Slot) -> Option<&WorkerId> {
-        self.homes.get(&slot)
+        self.homes.get(usize::from(slot.0))?.as_ref()
     }
 
     pub fn home_of(&self, path: &ObjectPath) -> Option<&WorkerId> {

@@ -5,7 +5,7 @@ use forebay_catalog::{Result, records};
 use serde::{Deserialize, Serialize};
 
 /// Written with each transaction of a worker, which checks the version of the one before. So a change of the version
-/// says that the worker lives, and whoever changes it otherwise ends all that the worker has on its way.
+/// shows that the worker is alive, and any other writer ends all transactions that the worker has in flight.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct WorkerRecord {
     /// Of the process: a random number.

@@ -39,7 +39,7 @@ use state::ClusterState;
 pub(crate) use agreement::{Agreement, Difference, aside};
 pub(crate) use join::{addresses, join};
 
-/// How often to look whether the slots are lost.
+/// How often to check whether the slots are lost.
 const LOST_CHECK: Duration = Duration::from_millis(500);
 
 /// A worker that drains itself as it stops gives that up when no other one has stayed for so long. One that starts

@@ -16,7 +16,7 @@ mod table;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
-use forebay_types::{BucketName, WriteMode};
+use forebay_types::{BucketName, InvalidName, WriteMode};
 use forebay_ufs::UnderStoreUrl;
 use serde::Deserialize;
 
@@ -26,6 +26,7 @@ pub(crate) use kind::Capacity;
 pub(crate) use policy::{POLICY_KEYS, why_unmatched};
 pub(crate) use problem::{Origin, Problem};
 pub(crate) use reference::reference;
+use sections::MovedBuckets;
 pub(crate) use sections::{Cluster, Config, Include, Keys, LogFormat, Store, Trace, UnderStoreConfig};
 use sources::{Sourced, Sources};
 use table::Setting;
@@ -81,6 +82,7 @@ impl Config {
             audit_log: sources.section("audit_log")?,
             trace: sources.section("trace")?,
             root: sources.root()?,
+            moved_buckets: sources.moved_buckets()?,
             mounts: sources.mounts()?,
             limits: sources.section("under_store_limits")?,
             s3: sources.section("under_store_s3")?,
@@ -175,6 +177,18 @@ impl Sources {
             url => parse_url(origin, "under_store.url", url)?,
         };
         Ok(Some(UnderStoreConfig { url, keys, origin: origin.clone() }))
+    }
+
+    fn moved_buckets(&self) -> Result<MovedBuckets, Problem> {
+        let Sourced { value, origin } = self.get("under_store", "moved_buckets");
+        let text = value.as_str().unwrap_or_default();
+        if text == "*" {
+            return Ok(MovedBuckets { are_all: true, ..MovedBuckets::default() });
+        }
+        let names = text.split(',').map(str::trim).filter(|name| !name.is_empty());
+        let wrong = |invalid: InvalidName| origin.problem("under_store.moved_buckets", &invalid.to_string());
+        let names = names.map(|name| BucketName::new(name).map_err(wrong)).collect::<Result<_, _>>()?;
+        Ok(MovedBuckets { are_all: false, names })
     }
 
     fn mounts(&self) -> Result<BTreeMap<BucketName, UnderStoreConfig>, Problem> {

@@ -88,7 +88,7 @@ async fn examine(config: &Config, is_quick: bool) -> Result<(Report, bool), Fail
             Ok((report, false))
         }
         () = signals.next() => {
-            // What is under way ends by itself, and takes its objects away. A second signal ends that too.
+            // Checks in flight end by themselves, and remove their objects. A second signal ends these too.
             stop.cancel();
             forebay_env::spawn(signals.exit_at_next());
             Ok((checks.await, true))

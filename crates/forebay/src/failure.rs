@@ -2,7 +2,7 @@
 
 use crate::config::Problem;
 
-/// What is told in one line before the process ends.
+/// A failure that is printed in one line before the process ends.
 #[derive(Debug)]
 pub(crate) enum Failure {
     /// Bad input: exit code 2.

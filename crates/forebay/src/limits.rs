@@ -11,7 +11,7 @@ const OTHER_FILES: u64 = 256;
 /// A connection, and a file or a connection of its own for its request.
 const FILES_PER_CONNECTION: u64 = 2;
 
-/// Where little is left to connections, they get one file of so many all the same.
+/// Connections get at least the limit of open files divided by this, however little is left for them.
 const LEAST_SHARE: u64 = 8;
 
 /// Files of this process are nobody else's, its memory is neither unless `core_dumps` says so, and it may open as many

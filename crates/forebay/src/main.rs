@@ -10,6 +10,7 @@ mod credentials;
 mod doctor;
 mod failure;
 mod limits;
+mod locations;
 mod logs;
 mod metrics;
 mod preflight;
@@ -19,6 +20,7 @@ mod store_settings;
 mod tls;
 mod top;
 mod under_store_gone;
+mod under_store_moved;
 mod under_stores;
 mod watch;
 

@@ -67,7 +67,7 @@ fn check_present(directory: &Path) -> Result<(), String> {
     }
 }
 
-/// Two paths may lead to one directory. Those that are absent are told apart by their names.
+/// Two paths may lead to one directory. Absent directories are distinguished by their names.
 fn check_apart(directories: &[PathBuf]) -> Result<(), String> {
     let mut seen = HashMap::new();
     for directory in directories {

@@ -34,17 +34,18 @@ use crate::tls::Tls;
 use crate::under_stores::OpenUnderStores;
 use crate::watch::{Watch, WatchMetrics};
 use crate::{
-    cluster, credentials, doctor, limits, logs, signals, store_settings, tls, under_store_gone, under_stores, watch,
+    cluster, credentials, doctor, limits, logs, signals, store_settings, tls, under_store_gone, under_store_moved,
+    under_stores, watch,
 };
 
 /// Connections that the kernel keeps while all permits are taken.
 const LISTEN_BACKLOG: u32 = 1024;
 
-/// A worker that was drained answers for so long before it stops: whoever waits for the end of the drain, and has asked
-/// this worker alone, sees it.
+/// A drained worker keeps answering for this long before it stops, so that a client that waits for the end of the
+/// drain, and asks this worker alone, sees it.
 const DRAINED_SHOWN: Duration = Duration::from_secs(2);
 
-/// How often to look whether background work still runs.
+/// How often to check whether background work still runs.
 const BACKGROUND_CHECK: Duration = Duration::from_secs(1);
 
 /// Threads of a runtime for calls that block and belong to no disk: files of settings, names of hosts.
@@ -100,7 +101,7 @@ fn blocking_threads(config: &Config) -> usize {
     config.store.data_dirs.len() * DISK_CALLS_MAX + directories * DIRECTORY_CALLS_MAX + OTHER_CALLS_MAX
 }
 
-/// Threads that get what requests leave of the processors, and a tenth when they leave nothing: uploads go on, and
+/// Threads that get the processor time that requests leave, and a tenth when they leave none: uploads continue, and
 /// nobody waits for them.
 fn background_runtime(blocking_threads: usize) -> std::io::Result<Runtime> {
     let told = Once::new();
@@ -152,7 +153,8 @@ async fn work(
     let certificates = tls::load(config)?;
     let tls = certificates.as_ref().map(|tls| tls.acceptor.clone());
     let scheme = if tls.is_some() { "https" } else { "http" };
-    // Bound now, so that a wrong address is told before anything else happens; accepting begins when the store is open.
+    // Bound now, so that a wrong address is reported before anything else happens; accepting begins when the store is
+    // open.
     let socket = bind(config.server.listen, "server.listen")?;
     let admin_listener = listen(bind(config.server.admin_listen, "server.admin_listen")?, "server.admin_listen")?;
     let admin_address = admin_listener.local_addr().map_err(|e| Failure::of("server.admin_listen", &e))?;
@@ -251,7 +253,7 @@ fn peer_listener(config: &Config) -> Result<Option<TcpListener>, Failure> {
     socket.map(|socket| listen(socket, name)).transpose()
 }
 
-/// What other workers and clients are told.
+/// The addresses that this worker announces to other workers and clients.
 fn reached_at(config: &Config, peers: &TcpListener, s3: &TcpSocket, admin: SocketAddr) -> Result<Addresses, Failure> {
     let peers = peers.local_addr().map_err(|e| Failure::of("cluster.listen", &e))?;
     let s3 = s3.local_addr().map_err(|e| Failure::of("server.listen", &e))?;
@@ -383,9 +385,13 @@ impl Worker {
             None => embedded(&store)?,
         };
         under_store_gone::check_buckets(config, &mounts, catalog.as_ref(), &store).await?;
+        // Workers of a cluster compare their under stores with those of the others.
+        if joined.is_none() {
+            under_store_moved::check(config, catalog.as_ref()).await?;
+        }
         let parts = Parts {
             env: env.clone(),
-            catalog,
+            catalog: Arc::clone(&catalog),
             store: store.clone(),
             mounts,
             settings: config.cache.clone(),
@@ -393,8 +399,9 @@ impl Worker {
             others: joined.as_ref().map(Joined::others),
         };
         let cache = Cache::open(parts, &mut registry).await.map_err(not_opened)?;
-        if let Some(joined) = &joined {
-            joined.register(&cache, &mut registry);
+        match &joined {
+            Some(joined) => joined.register(&cache, &mut registry),
+            None => under_store_moved::note(config, catalog.as_ref()).await?,
         }
         let connections_max = limits::connections_max(config, segments, limits::open_files());
         if connections_max < config.server.connections_max {

@@ -1,4 +1,4 @@
-//! SIGTERM and SIGINT end the process, SIGHUP opens log files anew.
+//! SIGTERM and SIGINT end the process, SIGHUP reopens log files.
 
 use forebay_env::Task;
 use forebay_logs::Logs;
@@ -9,7 +9,7 @@ use crate::failure::Failure;
 /// The exit code after a second signal: 128 and the number of SIGTERM, as shells count.
 const EXIT_AT_ONCE: i32 = 143;
 
-/// Opens the log files anew at every SIGHUP, until the task is ended.
+/// Reopens the log files at every SIGHUP, until the task is ended.
 pub(crate) fn reopen_at_hangup(logs: Logs) -> Result<Task<()>, Failure> {
     let mut hangup = signal(SignalKind::hangup()).map_err(|e| Failure::of("signal handler", &e))?;
     Ok(forebay_env::spawn(async move {

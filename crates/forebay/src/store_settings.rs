@@ -40,7 +40,7 @@ pub(crate) async fn resolve(
     })
 }
 
-/// The size of a segment where the smallest directory takes so many bytes.
+/// The size of a segment when the smallest directory takes `smallest` bytes.
 pub(crate) fn segment_bytes(store: &Store, smallest: u64) -> u64 {
     store.segment_size.map_or_else(|| forebay_store::Settings::new(vec![smallest]).segment_bytes, |size| size.0)
 }

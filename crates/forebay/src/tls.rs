@@ -80,7 +80,7 @@ impl Tls {
         Arc::clone(&self.present)
     }
 
-    /// Takes up new files until the task is aborted. Bad ones change nothing, and are told.
+    /// Takes up new files until the task is aborted. Bad ones change nothing, and raise a notice.
     pub(crate) fn watch(self, env: &Env, notices: &Notices) -> Task<()> {
         forebay_env::spawn(self.run(env.clone(), notices.clone()))
     }

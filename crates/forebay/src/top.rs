@@ -53,7 +53,7 @@ pub(crate) fn top(options: &TopOptions) -> Result<(), Failure> {
     }
     let mut app = App::new(client.endpoint());
     let mut feed = Feed::new(client);
-    // What is wrong from the start is told in one line, as other commands do.
+    // A failure at the start is reported in one line, as other commands do.
     app.arrived(Ok(feed.look()?));
     if options.once { print(&view::text(&mut app, FRAME)) } else { live::run(app, feed, options.interval.0) }
 }

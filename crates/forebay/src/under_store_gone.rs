@@ -54,7 +54,7 @@ pub(crate) async fn check_buckets(
     }
     let directory = config.root.as_ref().and_then(UnderStoreConfig::directory);
     let (Some(directory), Some(root)) = (directory, &mounts.root) else { return Ok(()) };
-    // One that can't be read is told by its probe.
+    // The probe reports a directory that can't be read.
     if !root.list().await.is_ok_and(|found| found.is_empty()) {
         return Ok(());
     }
@@ -75,7 +75,7 @@ async fn check_mount(
     catalog: &dyn Catalog,
     store: &Store,
 ) -> Result<(), Failure> {
-    // One that can't be read is told by its probe.
+    // The probe reports a directory that can't be read.
     if !std::fs::read_dir(directory).is_ok_and(|mut entries| entries.next().is_none()) {
         return Ok(());
     }

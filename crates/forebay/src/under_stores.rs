@@ -17,7 +17,7 @@ use crate::config::{Config, Keys, Origin, UnderStoreConfig};
 use crate::doctor::findings::{self, Kind};
 use crate::failure::Failure;
 
-/// Between two looks whether an under store has failed since, and between two probes of one that can't be used.
+/// Pause between two checks whether an under store has failed since, and between two probes of one that can't be used.
 const PROBE_INTERVAL: Duration = Duration::from_secs(15);
 
 /// The under stores of a worker. Shared by clones.

@@ -48,10 +48,10 @@ impl WatchMetrics {
     #[rustfmt::skip]
     pub(crate) fn register(registry: &mut Registry) -> Self {
         let metrics = Self::default();
-        registry.register("forebay_disk_busy_ratio", "Share of the last seconds in which the disk had work to do, by directory; absent where the system does not tell", metrics.busy.clone());
+        registry.register("forebay_disk_busy_ratio", "Share of the last seconds in which the disk had work to do, by directory; absent where the system does not report it", metrics.busy.clone());
         registry.register("forebay_disk_saturated", "1 while the disk cannot keep up, by directory", metrics.saturated.clone());
         registry.register("forebay_disk_full", "1 while the file system of the directory has less room than store.size counts on, so that writes which need it are refused: others have filled it, or it is smaller than store.size says; by directory", metrics.full.clone());
-        registry.register("forebay_missing_objects", "Acknowledged objects whose bytes are missing, as the start has found them", metrics.missing.clone());
+        registry.register("forebay_missing_objects", "Acknowledged objects whose bytes were missing at the start", metrics.missing.clone());
         registry.register("forebay_certificate_expiring", "1 while the TLS certificate has expired, is not valid yet, or expires soon: within 14 days, or within the last twelfth of its lifetime if that is shorter", metrics.certificate_expiring.clone());
         registry.register("forebay_certificate_not_after_timestamp_seconds", "When the TLS certificate that clients see expires; 0 without one", metrics.certificate_not_after.clone());
         registry.register("forebay_pinned_max_bytes", "Most bytes that objects which may not be evicted may take", metrics.pinned_max.clone());

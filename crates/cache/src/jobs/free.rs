@@ -35,7 +35,7 @@ pub(super) async fn run(run: &Run) -> Result<()> {
                 progress.objects_seen += 1;
                 progress.objects_skipped += 1;
             });
-            run.find(format!("/{}", part.path), "pinned", format!("{} is under way", part.name()));
+            run.find(format!("/{}", part.path), "pinned", format!("{} is of an open upload", part.name()));
         }
     }
     Ok(())
@@ -44,6 +44,13 @@ pub(super) async fn run(run: &Run) -> Result<()> {
 async fn free(run: &Run, key: &Bytes, path: &ObjectPath) -> Result<()> {
     let worker = &run.worker;
     let Some(object) = worker.store.peek(key) else { return Ok(()) };
+    if object.cached_bytes() == 0 && object.size() > 0 && !object.is_pinned() {
+        // All its bytes were evicted, and only the entry is left: that frees nothing, so it does not count.
+        if !run.request.dry_run {
+            worker.store.evict(key, object.generation());
+        }
+        return Ok(());
+    }
     run.count(|progress| progress.objects_seen += 1);
     let is_freed = !object.is_pinned() && (run.request.dry_run || worker.store.evict(key, object.generation()));
     if is_freed {

@@ -16,7 +16,7 @@ use crate::{Catalog, Error, ErrorKind, Result, Transaction};
 /// Fewer numbers than this above the next generation mean a damaged counter. Each start takes 2^32.
 const ROOM_MIN: u64 = 1 << 40;
 
-/// How far above the highest generation found a repaired counter goes on: more writes than a crash could have hidden.
+/// How far above the highest generation found a repaired counter continues: more writes than a crash could have hidden.
 const REPAIR_GAP: u64 = 1 << 32;
 
 /// Records of the catalog that are looked through at a time.
@@ -41,8 +41,8 @@ impl Generations for StoreGenerations {
 }
 
 impl StoreGenerations {
-    /// Reads the base, or chooses one for a new catalog. Where an old release has used up the numbers, goes on above
-    /// the highest that is in use.
+    /// Reads the base, or chooses one for a new catalog. If an old release has used up the numbers, counting continues
+    /// above the highest that is in use.
     ///
     /// # Errors
     /// `Corrupt` when the base is damaged; whatever the catalog answers.
@@ -65,8 +65,8 @@ impl StoreGenerations {
     }
 
     /// Up to version 0.1.0 each unclean start raised the store's sequence to a generation, so that each added the base
-    /// once more: after some 156 of them the sum did not fit into 64 bits. The sequence is above all generations in the
-    /// log then, and goes on without a base.
+    /// once more: after some 156 of them the sum did not fit into 64 bits. The sequence is then above all generations
+    /// in the log, and continues without the old base.
     async fn repaired(self, catalog: &dyn Catalog) -> Result<Self> {
         let highest = highest_in_use(catalog, &self.store).await?;
         let sequence = self.store.next_generation().0;

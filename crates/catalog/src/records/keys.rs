@@ -16,6 +16,9 @@ pub const SETTLED_KEY: &[u8] = b"settled";
 /// Holds a time that no write has been given a later one than.
 pub const LAST_WRITE_KEY: &[u8] = b"last_write_ms";
 
+/// Where the buckets of a worker that is alone were at its last start. JSON.
+pub const UNDER_STORES_KEY: &[u8] = b"under_stores";
+
 /// The key of the path policies.
 pub fn policy_key() -> Bytes {
     Bytes::from_static(b"policy")

@@ -63,7 +63,7 @@ fn policy_version() -> PolicyVersionRecord {
     }
 }
 
-/// The bytes of version 1, which every later version must go on to read.
+/// The bytes of version 1, which every later version must still read.
 #[test]
 fn records_read_as_version_1_wrote_them() {
     let golden = |name: &str| {

@@ -230,7 +230,7 @@ async fn nothing_is_read_or_written_while_the_lease_is_over() {
     assert_eq!(read(&store).await.unwrap(), "second");
 }
 
-/// Another process takes the worker's place before it has heard what became of its commit.
+/// Another process takes the worker's place before the worker knows the outcome of its commit.
 #[tokio::test]
 async fn the_bytes_of_an_outcome_that_is_not_known_stay_until_it_is() {
     let (disk, engine) = (MemoryDisk::default(), Arc::new(TestEngine::new(&[])));
@@ -279,7 +279,7 @@ async fn another_worker_takes_over_from_one_that_has_left() {
     let second = second.await.unwrap();
     let value = async |key: &[u8]| second.get(key).await.unwrap().map(|found| found.value);
     assert!(value(&records::object_key(&path())).await.is_some());
-    assert_eq!(second.last_write().await.unwrap(), Some("00000007".into()), "times of writes go on");
+    assert_eq!(second.last_write().await.unwrap(), Some("00000007".into()), "times of writes continue");
     assert_eq!(value(records::SETTLED_KEY).await, None);
     assert_eq!(value(&records::policy_key()).await, Some("of all".into()));
     let generations = [first.generations(0).await.unwrap().next(), second.generations(0).await.unwrap().next()];

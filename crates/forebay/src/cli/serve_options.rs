@@ -60,7 +60,7 @@ pub(crate) struct ServeOptions {
     /// Address where other workers reach this one [default: 127.0.0.1:9702]
     #[arg(long, value_name = "ADDR")]
     cluster_listen: Option<String>,
-    /// What they are told instead, as HOST:PORT [default: the address where it listens]
+    /// The address that other workers use, as HOST:PORT [default: the address where it listens]
     #[arg(long, value_name = "ADDR")]
     cluster_advertise: Option<String>,
     /// File with a secret that all workers have [default: etcd keeps one]

@@ -40,7 +40,7 @@ pub(crate) struct Connection {
     /// PEM file of the authorities that the server's certificate may come from, instead of the usual ones
     #[arg(long, global = true, value_name = "FILE", env = "FOREBAY_CA_CERT")]
     pub(crate) ca_cert: Option<PathBuf>,
-    /// Believes any certificate: whoever is in between can read the keys
+    /// Accepts any certificate: anybody between client and server can read the keys
     #[arg(long, global = true, env = "FOREBAY_INSECURE", value_parser = FalseyValueParser::new())]
     pub(crate) insecure: bool,
 }

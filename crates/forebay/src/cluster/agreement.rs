@@ -2,7 +2,6 @@
 //! lives that has other under stores, none joins.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,6 +18,7 @@ use futures::future::join_all;
 use super::router::Router;
 use crate::config::Config;
 use crate::failure::Failure;
+use crate::locations::{endpoint, location};
 
 /// Between two looks at all others.
 const LOOK: Duration = Duration::from_secs(5);
@@ -250,27 +250,6 @@ fn locations(config: &Config) -> (String, String) {
     let root = config.root.as_ref().map(|root| location(&root.url));
     let mounts: Vec<_> = config.mounts.iter().map(|(bucket, mount)| (bucket.as_str(), location(&mount.url))).collect();
     (format!("{root:?}"), format!("{mounts:?}"))
-}
-
-/// How an S3 under store is reached, without a user. `None`: at Amazon.
-fn endpoint(url: &UnderStoreUrl, inherited: Option<&str>) -> Option<String> {
-    let UnderStoreUrl::S3 { endpoint, .. } = url else { return None };
-    let endpoint = endpoint.as_deref().or(inherited)?;
-    let Ok(parsed) = endpoint.parse::<http::Uri>() else { return Some(endpoint.to_owned()) };
-    let scheme = parsed.scheme_str().unwrap_or_default();
-    let port = parsed.port_u16().unwrap_or(if scheme == "https" { 443 } else { 80 });
-    let host = parsed.host().unwrap_or_default().to_ascii_lowercase();
-    Some(format!("{scheme}://{host}:{port}{}", parsed.path().trim_end_matches('/')))
-}
-
-/// Where objects are. Each machine may reach the same buckets by another address, and has its own keys.
-fn location(url: &UnderStoreUrl) -> String {
-    match url {
-        // Without a slash at its end.
-        UnderStoreUrl::Directory(path) => format!("file://{:?}", path.components().collect::<PathBuf>()),
-        UnderStoreUrl::S3 { bucket, prefix, endpoint: _, region: _ } => format!("s3://{bucket:?}/{prefix}"),
-        UnderStoreUrl::Hdfs(location) => format!("hdfs://{}/{}", location.authority, location.path),
-    }
 }
 
 #[cfg(test)]

@@ -7,7 +7,10 @@ use std::time::Duration;
 
 use forebay_auth::Users;
 use forebay_catalog::ErrorKind;
-use forebay_cluster::{Addresses, ClusterIdentity, ClusterSettings, HomeCatalog, HomeSettings, WorkerId, has_joined};
+use forebay_cluster::{
+    Addresses, ClusterIdentity, ClusterSettings, HomeCatalog, HomeSettings, OlderEngine, WorkerId, has_joined,
+    older_engine,
+};
 use forebay_env::Env;
 use forebay_etcd::{EtcdEngine, EtcdSettings, EtcdUser};
 use forebay_peers::{ClusterKey, Identity, Members, Peers};
@@ -75,6 +78,7 @@ pub(crate) async fn join(
     check_under_stores(env, engine.as_ref(), &settings).await?;
     let claimed = identity.claim(store, has_forgotten).await;
     claimed.map_err(|error| Failure::Refused(format!("store.data_dirs: {error}")))?;
+    check_engine(cluster, env, engine.as_ref(), store, &settings.worker).await?;
     let registry = metrics_of(registry, &cluster.name);
     let measured = MeasuredEngine::register(Arc::clone(&engine) as _, Arc::clone(&env.clock), registry);
     let catalog = HomeCatalog::open(env.clone(), store.clone(), Arc::new(measured), settings).await;
@@ -93,6 +97,34 @@ pub(crate) async fn join(
         own_settings,
         agreement: Arc::default(),
     })
+}
+
+/// # Errors
+/// When the engine has lost what it had at the last start of this worker.
+async fn check_engine(
+    cluster: &Cluster,
+    env: &Env,
+    engine: &EtcdEngine,
+    store: &Store,
+    worker: &WorkerId,
+) -> Result<(), Failure> {
+    let older = loop {
+        match older_engine(engine, store, worker).await {
+            Ok(older) => break older,
+            // It has answered a moment ago.
+            Err(error) if error.kind == ErrorKind::Unavailable => env.clock.sleep(PAUSE).await,
+            Err(error) => return Err(Failure::Failed(format!("the cluster {}: {error}", cluster.name))),
+        }
+    };
+    let Some(OlderEngine { seen, found }) = older else { return Ok(()) };
+    if cluster.accept_older_engine == seen {
+        tracing::warn!(seen, found, "etcd is older than at the last start: what was written since is lost");
+        return Ok(());
+    }
+    let engine = cluster.engine.as_deref().unwrap_or_default();
+    Err(Failure::Refused(format!(
+        "cluster.engine = \"{engine}\": etcd is older than at the last start of this worker (revision {found}, and {seen} was seen): it was restored from a backup. Objects that were written since would be lost, although their bytes are still in the data directories. Stop all workers and restore the newest data of etcd. If there is none, set cluster.accept_older_engine = {seen}: what was written since is then lost for good"
+    )))
 }
 
 fn engine(cluster: &Cluster, env: &Env) -> Result<EtcdEngine, Failure> {

@@ -107,7 +107,7 @@ impl ClusterMetrics {
             ("forebay_cluster_engine_up", "1 when the member of the engine has answered this worker at the last look, by member", |member| Some(u64::from(member.status.is_ok()))),
             ("forebay_cluster_engine_full", "1 when the member takes no writes because its database is full, by member", |member| member.status.as_ref().ok().map(|status| u64::from(status.is_full))),
             ("forebay_cluster_engine_database_bytes", "Size of the member's database, by member", |member| member.status.as_ref().ok().map(|status| status.database_bytes)),
-            ("forebay_cluster_engine_quota_bytes", "How large the member's database may become, by member; absent where the member does not tell", |member| member.status.as_ref().ok().map(|status| status.quota_bytes).filter(|quota| *quota > 0)),
+            ("forebay_cluster_engine_quota_bytes", "How large the member's database may become, by member; absent where the member does not report it", |member| member.status.as_ref().ok().map(|status| status.quota_bytes).filter(|quota| *quota > 0)),
         ];
         let members = self.engine.members.lock();
         for (name, help, value) in numbers {
@@ -138,7 +138,7 @@ impl Collector for ClusterMetrics {
             ("forebay_cluster_lease_seconds", "What is left of this worker's lease if the engine does not renew it; at 0, all keys that are at home here get 503", lease.as_secs_f64()),
             ("forebay_cluster_slots", "Slots that are at home at this worker", slots as f64),
             ("forebay_cluster_copies_wanted", "Objects and parts that are at home here and whose bytes are still to be fetched from other workers", status.copies_wanted as f64),
-            ("forebay_cluster_copies_unavailable", "Of these, those that no worker gave at the last try: requests for them get 503", status.copies_unavailable as f64),
+            ("forebay_cluster_copies_unavailable", "Objects and parts at home here whose bytes no worker gave at the last try: requests for them get 503", status.copies_unavailable as f64),
             ("forebay_under_replicated_objects", "Objects and parts that are at home here with fewer copies than writeReplicas asks for, or whose copies are still to be counted", status.under_replicated as f64),
         ];
         for (name, help, value) in numbers {

@@ -22,7 +22,7 @@ const MOVED_MAX: Duration = Duration::from_secs(5);
 /// For so long a request waits for a path to get a home. A planned move takes less, and so does a look at the cluster.
 const HOMELESS_MAX: Duration = Duration::from_millis(1500);
 
-/// Between two looks whether it has one.
+/// Pause between two checks whether it has one.
 const HOMELESS_LOOK: Duration = Duration::from_millis(20);
 
 /// Passes requests on to the home of their path.
@@ -64,7 +64,7 @@ impl Homes for PassedOn {
 
     async fn settled(&self, path: &ObjectPath, access: Access, is_passed_on: bool) {
         let until = self.clock.monotonic() + HOMELESS_MAX;
-        // Whoever has passed it on sees in this time where the path is now, and does not do so again.
+        // Meanwhile, the worker that has passed it on learns where the path is now, and does not do so again.
         let is_known = || !is_passed_on && self.router.home(path_hash(path)).is_some();
         while !self.cache.answers_for(path, access) && !is_known() && self.clock.monotonic() < until {
             self.clock.sleep(HOMELESS_LOOK).await;

@@ -74,7 +74,7 @@ impl ClusterState {
     }
 }
 
-/// What comes of it within [`ENGINE_MAX`].
+/// Waits for the result, for at most [`ENGINE_MAX`].
 async fn leaving(env: &Env, result: impl Future<Output = LeavingResult>) -> Result<(), LeavingRefused> {
     let result = tokio::select! {
         biased;

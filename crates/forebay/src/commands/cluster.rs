@@ -31,7 +31,7 @@ pub(crate) enum ClusterCommand {
         /// Shows progress, and waits until the worker has stopped. Ctrl-C ends the wait, not the drain
         #[arg(long)]
         wait: bool,
-        /// Waits no longer than this, such as 10min, and ends with 1; the drain goes on
+        /// Waits no longer than this, such as 10min, and ends with 1; the drain continues
         #[arg(long, value_name = "PERIOD", requires = "wait")]
         timeout: Option<Period>,
     },

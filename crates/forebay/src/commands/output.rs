@@ -28,7 +28,7 @@ pub(crate) fn print(text: &str) -> Result<(), Failure> {
     if text.is_empty() || text.ends_with('\n') { Ok(()) } else { print_part("\n") }
 }
 
-/// Writes to standard output what another call goes on with.
+/// Writes a part of the text to standard output. Another call continues it.
 pub(crate) fn print_part(text: &str) -> Result<(), Failure> {
     let mut out = io::stdout().lock();
     let written = out.write_all(text.as_bytes()).and_then(|()| out.flush());

@@ -18,7 +18,7 @@ use crate::config::why_unmatched;
 use crate::failure::Failure;
 use settings::SetOptions;
 
-/// How often `set` reads the rules anew when others change them at the same moment.
+/// How often `set` tries when others change the rules at the same moment.
 const TRIES_MAX: u32 = 5;
 
 #[derive(Debug, Subcommand)]
@@ -78,8 +78,13 @@ pub(super) fn policy(command: PolicyCommand, target: &Target) -> Result<(), Fail
         PolicyCommand::History { number } => history(&client, number, target),
         PolicyCommand::Rollback { number, yes } => {
             edit::ask_unless(yes, &format!("bring the rules of version {number} back?"))?;
+            let before = client.call(Call::get("policies"))?;
             let call = Call::new(Method::POST, "policies/rollback").json(&Rollback { version: number });
-            show_rules(&client.call(call)?, target)
+            let answer = client.call(call)?;
+            if answer.version == before.version {
+                eprintln!("forebay: nothing has changed: the rules are already those of version {number}");
+            }
+            show_rules(&answer, target)
         }
         PolicyCommand::Resolve { path } => resolve(&client, &path, target),
     }
@@ -118,7 +123,8 @@ fn table(rules: &[PolicyRule]) -> String {
     table.text()
 }
 
-/// Reads, changes and writes one rule. The version that was read guards what others write; then it is read anew.
+/// Reads, changes and writes one rule. The write is conditional on the version that was read. After a conflict, the
+/// rule is read again.
 fn set(client: &Client, options: &SetOptions, target: &Target) -> Result<(), Failure> {
     let path = prefix_path(&options.path)?;
     options.check()?;
@@ -136,8 +142,8 @@ fn set(client: &Client, options: &SetOptions, target: &Target) -> Result<(), Fai
     }
 }
 
-/// A rule may come before its bucket; a slip in the name looks the same, so it is told. Who may not list buckets is
-/// told nothing.
+/// A rule may come before its bucket. A typo in the name looks the same, so this says that the bucket does not exist.
+/// Users who may not list buckets get no message.
 fn tell_if_absent(client: &Client, path: &str) {
     if let Some(why) = why_unmatched(path) {
         return eprintln!("forebay: {}: {}", escaped(path), escaped(&why));

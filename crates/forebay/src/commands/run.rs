@@ -22,8 +22,8 @@ const LOOK_FIRST: Duration = Duration::from_millis(50);
 /// Between two looks at a job that takes its time.
 const LOOK_LATER: Duration = Duration::from_secs(1);
 
-/// How long a server may be gone while a job is waited for: it goes on with its jobs after a restart, which replays the
-/// tail of the store first.
+/// How long a server may be gone while a client waits for a job. After a restart, the server replays the tail of the
+/// store and then resumes its jobs.
 const SERVER_GONE_MAX: Duration = Duration::from_secs(120);
 
 #[derive(Debug, Args)]
@@ -43,7 +43,7 @@ pub(crate) struct RunOptions {
     /// Prints the id of the job instead of waiting for its end
     #[arg(long)]
     detach: bool,
-    /// Waits no longer than this, such as 10min, and ends with 1; the job goes on
+    /// Waits no longer than this, such as 10min, and ends with 1; the job continues
     #[arg(long, value_name = "PERIOD", conflicts_with = "detach")]
     timeout: Option<Period>,
     #[command(flatten)]
@@ -76,7 +76,7 @@ pub(super) fn run(kind: JobKind, options: &RunOptions) -> Result<(), Failure> {
     verdict(&job, &findings)
 }
 
-/// Whoever persists everything before a machine goes away does not expect that something is only here.
+/// A user who persists everything before a machine goes away does not expect that some data stays only here.
 fn tell_what_stays(client: &Client) {
     let Ok(status) = client.read::<Status>(Call::get("status")) else { return };
     if status.dirty_objects == 0 && status.pinned_bytes > 0 {
@@ -125,7 +125,7 @@ fn wait(client: &Client, mut job: Job, mut waiting: Interruptible, timeout: Opti
         }
         if waiting.pause(look.min(left)) == Pause::Interrupted {
             progress.end();
-            let line = format!("job {} goes on at the server; {}", escaped(&job.id), how_to_go_on(&job.id));
+            let line = format!("job {} continues at the server; {}", escaped(&job.id), how_to_go_on(&job.id));
             return Err(Failure::Interrupted(line));
         }
         look = (look * 2).min(LOOK_LATER);
@@ -135,14 +135,14 @@ fn wait(client: &Client, mut job: Job, mut waiting: Interruptible, timeout: Opti
 fn timed_out(job: &Job) -> String {
     let why = job.error.as_deref().map(|why| format!(" ({})", escaped(why))).unwrap_or_default();
     format!(
-        "job {} has not ended within --timeout{why} and goes on at the server; {}",
+        "job {} has not ended within --timeout{why} and continues at the server; {}",
         escaped(&job.id),
         how_to_go_on(&job.id)
     )
 }
 
 fn lost(job: &Job, error: CallError) -> Failure {
-    let more = format!("; job {} may go on: {}", escaped(&job.id), how_to_go_on(&job.id));
+    let more = format!("; job {} may still run: {}", escaped(&job.id), how_to_go_on(&job.id));
     match Failure::from(error) {
         Failure::Refused(line) => Failure::Refused(line + &more),
         Failure::Failed(line) => Failure::Failed(line + &more),

@@ -57,7 +57,7 @@ pub(crate) fn moment(unix_ms: u64) -> String {
 }
 
 /// Text from outside in one line that can't move the cursor, change colours or turn the direction of writing: keys hold
-/// any character, and whoever writes an object must not write on an operator's terminal.
+/// any character, and a client that writes an object must not control an operator's terminal.
 pub(crate) fn escaped(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     for character in text.chars() {

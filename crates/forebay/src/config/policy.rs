@@ -22,7 +22,7 @@ pub(crate) const POLICY_KEYS: [PolicyKey; 15] = [
     key("writeMode", "`WRITE_THROUGH`, `WRITE_BACK`, `TRANSIENT`, `READ_ONLY`, `NO_CACHE`", "What happens to a write. Default `WRITE_THROUGH`."),
     key("writeBackMaxSize", "size", "Under `WRITE_BACK`: a larger object is acknowledged when the under store has it. Without it, no limit."),
     key("writeReplicas", "number", "Workers of a cluster that hold a write before it is acknowledged, and until the under store has it: 1 to 8. Default 1."),
-    key("whenReplicasMissing", "`reject`, `write-through`", "What a write meets when fewer workers can hold it: 503 SlowDown, or a write to the under store. Default `reject`."),
+    key("whenReplicasMissing", "`reject`, `write-through`", "What happens to a write when fewer workers can hold it: 503 SlowDown, or a write to the under store. Default `reject`."),
     key(
         "eviction",
         "`LRU`, `FIFO`, `S3-FIFO`, `LAST`",
@@ -30,7 +30,7 @@ pub(crate) const POLICY_KEYS: [PolicyKey; 15] = [
     ),
     key("cacheQuota", "size", "Most bytes of the cache that objects under the path may take."),
     key("memoryQuota", "size", "Memory tier set aside for the path."),
-    key("metadataTtl", "period", "How long what the under store said of an object is believed. Default `1 min`."),
+    key("metadataTtl", "period", "How long cached metadata counts as fresh; after that, a read revalidates it with the under store. Default `1 min`."),
     key("listTtl", "period", "How long a page of the under store's listing, or its answer that an object does not exist, is used again; `0 s`: never. Without it, `metadataTtl`."),
     key("cacheReads", "`true`, `false`", "Whether data read from the under store is kept. Default `true`."),
     key("spreadReads", "`true`, `false`", "Whether other workers of a cluster than the home of an object keep it in memory when it is read often, and answer its reads. Default `true`."),
@@ -39,7 +39,7 @@ pub(crate) const POLICY_KEYS: [PolicyKey; 15] = [
     key("durability", "`fsync`, `os`", "When a write counts as durable: after `fdatasync`, or when the operating system has it. Default `fsync`."),
 ];
 
-/// Reads the rules and lays `mode` over the rule of `/`. `has_others`: the worker is one of a cluster.
+/// Reads the rules. `mode` overrides the write mode of the rule for `/`. `has_others`: the worker is one of a cluster.
 pub(crate) fn rules(tables: &[Sourced], mode: Option<WriteMode>, has_others: bool) -> Result<Vec<PolicyRule>, Problem> {
     let mut rules = tables.iter().map(rule).collect::<Result<Vec<_>, _>>()?;
     if let Some(mode) = mode {

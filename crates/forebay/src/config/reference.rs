@@ -17,7 +17,7 @@ periods as `250 ms`, `30 s`, `10 min` or `1 h`.
 const MOUNTS: &str = "
 ## `[mounts]`
 
-One line for each bucket that is mapped to a place of its own; all other buckets are in `under_store.url`.
+One line for each bucket that has an under store of its own; all other buckets are in `under_store.url`.
 
 ```toml
 [mounts]
@@ -43,7 +43,7 @@ pub(crate) fn reference() -> String {
     text.push_str(MOUNTS);
     text.push_str("\n## `[[policy]]`\n\n");
     text.push_str(
-        "What holds for the objects under a path; a setting left out comes from the next shorter path that gives it.\n",
+        "Rules for the objects under a path; a setting that is left out comes from the next shorter path that has it.\n",
     );
     text.push_str("The flag `--mode` sets `writeMode` of the path `/`.\n\n| setting | values | |\n|---|---|---|\n");
     for key in POLICY_KEYS {

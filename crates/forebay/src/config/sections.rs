@@ -1,6 +1,6 @@
 //! The sections of a configuration, and all of them together.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
@@ -29,6 +29,8 @@ pub(crate) struct Config {
     /// `None` where there are mounts and nothing else: then no bucket is made or found elsewhere.
     pub(crate) root: Option<UnderStoreConfig>,
     pub(crate) mounts: BTreeMap<BucketName, UnderStoreConfig>,
+    /// What waits for these goes to their new under stores.
+    pub(crate) moved_buckets: MovedBuckets,
     /// Where S3 under stores without an endpoint are, when the environment says that.
     pub(crate) inherited_endpoint: Option<String>,
     pub(crate) limits: GovernorSettings,
@@ -101,6 +103,8 @@ pub(crate) struct Cluster {
     pub(crate) worker_id: Option<String>,
     pub(crate) lease: Period,
     pub(crate) compare_endpoints: bool,
+    /// See [`forebay_cluster::OlderEngine::seen`]; 0 for none.
+    pub(crate) accept_older_engine: u64,
     pub(crate) redirect: Redirect,
     pub(crate) drain_on_stop: bool,
     pub(crate) drain_deadline: Period,
@@ -164,6 +168,19 @@ pub(crate) struct Trace {
     pub(crate) service_name: String,
     #[serde(deserialize_with = "empty_as_none")]
     pub(crate) headers: Option<Secret>,
+}
+
+/// Buckets whose under store was replaced by one that may get what waited for the earlier one.
+#[derive(Debug, Default)]
+pub(crate) struct MovedBuckets {
+    pub(super) are_all: bool,
+    pub(super) names: BTreeSet<BucketName>,
+}
+
+impl MovedBuckets {
+    pub(crate) fn contain(&self, bucket: &BucketName) -> bool {
+        self.are_all || self.names.contains(bucket)
+    }
 }
 
 /// An under store and the keys to it.

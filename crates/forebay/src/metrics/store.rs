@@ -120,9 +120,9 @@ impl Collector for StoreMetrics {
             ("forebay_store_filled_bytes", "Bytes appended by read-cache fills", Counter, counters.filled_bytes),
             ("forebay_store_commits", "Commits", Counter, counters.commits),
             ("forebay_store_group_commits", "Group commits: syncs that commits shared", Counter, counters.group_commits),
-            ("forebay_store_corrupt_records", "Records whose checksum did not hold, each once", Counter, counters.corrupt_records),
-            ("forebay_store_reclaimed_segments", "Segments whose space came back", Counter, counters.reclaimed_segments),
-            ("forebay_store_reclaimed_bytes", "Bytes of these segments", Counter, counters.reclaimed_bytes),
+            ("forebay_store_corrupt_records", "Records that failed their checksum, each counted once", Counter, counters.corrupt_records),
+            ("forebay_store_reclaimed_segments", "Segments that were reclaimed", Counter, counters.reclaimed_segments),
+            ("forebay_store_reclaimed_bytes", "Bytes of segments that were reclaimed", Counter, counters.reclaimed_bytes),
             ("forebay_store_carried_bytes", "Bytes that reclaim carried forward", Counter, counters.carried_bytes),
             ("forebay_store_snapshots", "Snapshots of the index", Counter, counters.snapshots),
         ];

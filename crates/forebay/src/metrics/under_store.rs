@@ -98,7 +98,7 @@ impl Collector for UnderStoreMetrics {
             ("forebay_under_store_circuit_open", "1 while requests are refused without being sent, by under store", Gauge, |state| u64::from(state.circuit != CircuitState::Closed)),
             ("forebay_under_store_unusable", "1 when the last probe failed: no answer, keys that are not taken, no such bucket, no permission; by under store", Gauge, |state| u64::from(state.problem.is_some())),
             ("forebay_under_store_concurrency_limit", "Background requests that may run at once, by under store", Gauge, |state| u64::from(state.concurrency_limit)),
-            ("forebay_under_store_running", "Background requests under way, by under store", Gauge, |state| u64::from(state.running)),
+            ("forebay_under_store_running", "Background requests in flight, by under store", Gauge, |state| u64::from(state.running)),
             ("forebay_under_store_throttled", "Answers that asked for fewer requests, by under store", MetricType::Counter, |state| state.throttled),
         ];
         let states: Vec<_> = self.under_stores.labelled().collect();

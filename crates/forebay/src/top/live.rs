@@ -63,7 +63,7 @@ pub(super) fn run(mut app: App, feed: Feed, interval: Duration) -> Result<(), Fa
     Ok(())
 }
 
-/// A change of size is an event too, after which the next round draws anew.
+/// A change of size is an event too, after which the next round redraws the screen.
 fn take_keys(app: &mut App) -> io::Result<()> {
     let mut wait = KEY_WAIT;
     while event::poll(wait)? {

@@ -29,7 +29,7 @@ impl Panel {
         Self::Notices,
     ];
 
-    /// The panel so many places further, around the ends.
+    /// The panel that is `places` further, wrapping around at the ends.
     fn step(self, places: isize, is_in_cluster: bool) -> Self {
         let shown: Vec<_> = Self::ALL.into_iter().filter(|panel| is_in_cluster || *panel != Self::Cluster).collect();
         let here = shown.iter().position(|panel| *panel == self).unwrap_or_default() as isize;

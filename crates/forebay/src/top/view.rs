@@ -19,7 +19,7 @@ const HELP: [&str; 8] = [
     "q          end",
     "tab, → ←   next panel, panel before",
     "↓ ↑        scroll in the selected panel",
-    "p          hold the picture, go on",
+    "p          hold the picture, continue",
     "?          this help",
     "",
     "Space: █ pinned, ▒ evictable, · free.",

@@ -23,7 +23,7 @@ impl Device {
     }
 }
 
-/// Milliseconds for which each device had requests under way: the tenth number behind the name in `/proc/diskstats`
+/// Milliseconds for which each device had requests in flight: the tenth number behind the name in `/proc/diskstats`
 /// (kernel documentation, admin-guide/iostats).
 pub(super) fn ticks_ms(diskstats: &str) -> HashMap<Device, u64> {
     let device = |line: &str| {

@@ -399,7 +399,7 @@ fn missing_parts(status: &Status) -> Condition {
         severity: Severity::Critical,
         subject: String::new(),
         title: (count > 0).then(|| format!("{count} parts of open multipart uploads are lost")),
-        cure: "The log of the start names the uploads. Their clients must upload these parts again, or abort and begin anew: a completion gets 400 InvalidPart until then",
+        cure: "The log of the start names the uploads. Their clients must upload these parts again, or abort and start a new upload: a completion gets 400 InvalidPart until then",
     }
 }
 
@@ -442,7 +442,7 @@ fn unreachable_store(label: &str, state: &UnderStoreStatus, trouble: Option<&Tro
         severity: Severity::Critical,
         subject: label.to_owned(),
         title,
-        cure: "Check the network and the under store; `forebay doctor` says what fails. Writes go on until pinned space is full",
+        cure: "Check the network and the under store; `forebay doctor` says what fails. Writes are accepted until pinned space is full",
     }
 }
 

@@ -29,7 +29,7 @@ const CALM_SYNC_SECONDS: f64 = 0.005;
 /// What was seen of a disk in one interval.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Interval {
-    /// Share of the time in which it had work; absent where the system does not tell.
+    /// Share of the time in which it had work; absent where the system does not report it.
     pub(super) busy: Option<f64>,
     /// Mean time of a write and its sync; absent when there was none.
     pub(super) sync_seconds: Option<f64>,

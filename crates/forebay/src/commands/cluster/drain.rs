@@ -75,7 +75,7 @@ fn step(cluster: &ClusterStatus, worker: &str) -> Step {
 
 /// Shows progress until the worker is drained.
 fn wait(client: &Client, worker: &str, mut waiting: Interruptible, timeout: Option<Period>) -> Result<(), Failure> {
-    let goes_on = "the drain goes on; see 'forebay cluster status'";
+    let continues = "the drain continues; see 'forebay cluster status'";
     let began = waiting.now();
     let mut progress = Progress::new(began);
     let deadline = timeout.map(|timeout| began + timeout.0);
@@ -109,10 +109,10 @@ fn wait(client: &Client, worker: &str, mut waiting: Interruptible, timeout: Opti
         }
         let left = deadline.map_or(LOOK, |deadline| deadline.saturating_sub(now));
         if left.is_zero() {
-            return Err(Failure::Failed(format!("worker {worker} is not drained within --timeout; {goes_on}")));
+            return Err(Failure::Failed(format!("worker {worker} is not drained within --timeout; {continues}")));
         }
         if waiting.pause(LOOK.min(left)) == Pause::Interrupted {
-            return Err(Failure::Interrupted(goes_on.to_owned()));
+            return Err(Failure::Interrupted(continues.to_owned()));
         }
     }
 }

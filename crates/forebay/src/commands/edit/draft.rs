@@ -44,7 +44,7 @@ impl Draft {
         if !status.success() {
             return Err(Failure::Failed(format!("editor {editor:?}: {status}: nothing was applied")));
         }
-        // By its name: many editors put a new file in the place of the old one.
+        // By its name: many editors replace the old file by a new one.
         std::fs::read_to_string(self.file.path()).map_err(|error| self.trouble(&error))
     }
 

@@ -25,7 +25,7 @@ const LARGE_BYTES: u64 = 16 << 20;
 /// The second, when the first took less than a moment.
 const LARGER_BYTES: u64 = 128 << 20;
 const A_MOMENT: Duration = Duration::from_millis(500);
-/// Longest wait for a request that goes on when a signal has come.
+/// Longest wait for a request that continues after a signal.
 const CLEANUP_MAX: Duration = Duration::from_secs(10);
 
 pub(super) struct Probe<'a> {
