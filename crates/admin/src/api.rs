@@ -48,7 +48,7 @@ pub struct Notice {
     pub since_ms: u64,
 }
 
-/// The notices in force, shared by clones: whoever watches something raises and clears them.
+/// The notices in force, shared by clones. Watchers raise and clear them.
 #[derive(Debug, Clone, Default)]
 pub struct Notices {
     present: Arc<RwLock<Vec<Notice>>>,
@@ -156,7 +156,7 @@ pub struct ReadSample {
 #[serde(rename_all = "camelCase")]
 pub struct DiskSample {
     pub directory: String,
-    /// Share of the interval in which the device had work to do, 0 to 1; absent where the system does not tell.
+    /// Share of the interval in which the device had work to do, 0 to 1; absent where the system does not report it.
     pub busy: Option<f64>,
     /// Mean time of a group commit's write and sync.
     pub sync_ms: Option<f64>,
@@ -187,7 +187,7 @@ pub enum CircuitState {
     Closed,
     /// They do not, until the next probe.
     Open,
-    /// A probe is under way.
+    /// A probe is in flight.
     Probing,
 }
 

@@ -22,11 +22,11 @@ use note::AuditNote;
 const PROBLEM_BYTES_MAX: u64 = 64 << 10;
 /// Largest login, in bytes: two keys.
 const LOGIN_BYTES_MAX: usize = 64 << 10;
-/// Versions of policies are told for everything below.
+/// For requests below this path, the audit log names the version of the policies.
 const POLICIES: &str = "/api/v1/policies";
 
-/// Runs the request and writes what came of it. What may change something runs to its end even if the client goes away,
-/// and so always has an entry that says how it ended.
+/// Runs the request and logs its outcome. A request that may change something runs to completion even if the client
+/// disconnects, so it always has an entry that says how it ended.
 pub(crate) async fn record(State(admin): State<Admin>, mut request: Request, next: Next) -> Response {
     if !admin.audit().is_on() || !request.uri().path().starts_with("/api/") {
         return next.run(request).await;

@@ -65,7 +65,7 @@ async fn answer(name: &str, request: &HeaderMap) -> Result<Response, Problem> {
     let headers = [
         (header::CONTENT_TYPE, file.content_type),
         (header::ETAG, tag.as_str()),
-        // Asked for anew each time, by its tag: a page of the version before must not speak to this one.
+        // Browsers revalidate it by its tag each time: a page of the previous version must not talk to this one.
         (header::CACHE_CONTROL, "no-cache"),
         (header::CONTENT_SECURITY_POLICY, CONTENT_SECURITY_POLICY),
         (header::REFERRER_POLICY, "no-referrer"),

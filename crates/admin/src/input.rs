@@ -36,7 +36,7 @@ impl<T: DeserializeOwned> FromRequestParts<Admin> for Parameters<T> {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, _admin: &Admin) -> Answer<Self> {
-        // The decoder below would put replacement characters in the place of such bytes, and name another object.
+        // The decoder below would substitute replacement characters for such bytes, and so name another object.
         if percent_decode_str(parts.uri.query().unwrap_or_default()).decode_utf8().is_err() {
             return Err(Problem::bad("the query must be UTF-8, percent-encoded"));
         }

@@ -163,7 +163,7 @@ impl Admin {
         &self.shared.description
     }
 
-    /// What probes and scrapers ask for, whoever else is here, and no more.
+    /// Only what probes and scrapers request. They get it however many other clients are connected.
     fn probes(&self) -> Router {
         let router = self.vital().fallback(problem::too_many_connections);
         router.layer(middleware::from_fn(finish)).with_state(self.clone())

@@ -1,10 +1,10 @@
 //! What a browser says of the page that a request comes from.
 //!
 //! Credentials are bound to the host: the session's cookie by the browser (and `SameSite=Strict` keeps it at home),
-//! keys by whoever types them. That is also why no list of host names is kept against DNS rebinding: a page of a
-//! stranger whose name comes to point here asks under the stranger's name, for which the browser holds neither cookie
-//! nor keys, and gets what anybody gets: health, metrics, the empty console. A list would have to know every name of
-//! every proxy and service in front of us.
+//! keys by the user who types them. That is also why no list of host names guards against DNS rebinding. A stranger's
+//! page whose host name comes to resolve to this server sends its requests under the stranger's name, for which the
+//! browser holds neither cookie nor keys. It gets what any client gets: health, metrics, the empty console. A list
+//! would have to contain every name of every proxy and service in front of us.
 
 use http::request::Parts;
 use http::{HeaderMap, StatusCode, header};

@@ -12,7 +12,7 @@ use crate::input::{Nothing, Parameters};
 use crate::problem::Answer;
 use crate::responses::Problems;
 
-/// What goes on now.
+/// The current state of the worker.
 #[utoipa::path(get, path = "/api/v1/overview", tag = "worker", responses((status = 200, body = Overview), Problems))]
 pub(crate) async fn show_overview(
     State(admin): State<Admin>,

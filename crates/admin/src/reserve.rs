@@ -7,7 +7,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
-/// So many are open at once. Another one ends the one that has been here longest, so that nobody keeps the others out.
+/// The most connections that are open at once. One more closes the oldest, so that no client keeps the others out.
 const CONNECTIONS_MAX: usize = 32;
 
 #[derive(Clone, Default)]

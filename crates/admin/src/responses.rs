@@ -73,7 +73,7 @@ pub(crate) struct StorageProblems;
 impl IntoResponses for StorageProblems {
     fn responses() -> BTreeMap<String, RefOr<Response>> {
         problems([
-            (409, "Another write of the same object was under way."),
+            (409, "Another write of the same object was in flight."),
             (412, "The object is another now."),
             (501, "The under store cannot do this."),
         ])

@@ -87,8 +87,8 @@ impl Sampler {
         self.taken.lock().samples.iter().filter(|sample| sample.time_ms > time_ms).cloned().collect()
     }
 
-    /// In how many seconds the backlog is empty if it goes on as in the last minute. Deletes have no bytes: they are
-    /// counted when nothing else waits.
+    /// Seconds until the backlog is empty at the rate of the last minute. Deletes have no bytes: they are counted when
+    /// nothing else waits.
     pub(crate) fn drain_seconds(&self) -> Option<f64> {
         let taken = self.taken.lock();
         let newest = taken.samples.back()?;

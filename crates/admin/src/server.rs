@@ -34,7 +34,7 @@ const CONNECTIONS_PER_ADDRESS_MAX: usize = 64;
 const RESERVED_TIME: Duration = Duration::from_secs(5);
 /// How long a client may take to send the head of a request, and for the handshake of TLS before it.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
-/// In every window so many bytes must come of a body.
+/// In each window of this length, at least [`PROGRESS_BYTES`] of a request body must arrive.
 pub(crate) const PROGRESS_WINDOW: Duration = Duration::from_secs(30);
 /// The same for what is taken of an answer, as on the S3 port.
 const ANSWER_WINDOW: Duration = Duration::from_secs(120);
@@ -45,7 +45,7 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// What a client of plain HTTP hears on a port of TLS.
 const PLAIN_REFUSED: &str = r#"{"title":"Bad Request","status":400,"detail":"this port speaks TLS: use https:// instead of http:// in the endpoint"}"#;
 
-/// Serves, and takes samples, until `stop` is cancelled. Requests under way end with it.
+/// Serves, and takes samples, until `stop` is cancelled. Requests in flight end with it.
 pub async fn run(listener: TcpListener, admin: Admin, stop: CancellationToken) {
     tokio::select! {
         () = accept_all(&listener, &admin, &stop) => {}

@@ -1,4 +1,4 @@
-//! Sessions of the console: a cookie in the place of keys, so that no page has to keep secrets.
+//! Sessions of the console: a cookie instead of keys, so that no page has to keep secrets.
 
 pub(crate) mod cookie;
 pub(crate) mod table;

@@ -77,7 +77,7 @@ fn check(kind: Kind, options: &RunOptions) -> Result<(), Failure> {
         }
         Kind::Get { range_bytes: Some(0) } => refuse("--range 0: a range has at least one byte".to_owned()),
         Kind::Delete { .. } if options.prepared => {
-            refuse("--prepared: objects that are deleted are written anew for each round".to_owned())
+            refuse("--prepared: objects that are deleted are written again for each round".to_owned())
         }
         Kind::Multipart { part_bytes: 0 } => refuse("--part.size 0: a part has at least one byte".to_owned()),
         Kind::Mixed(mix) => check_mix(mix),

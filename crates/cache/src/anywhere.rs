@@ -13,7 +13,7 @@ use crate::{Conditions, Error, ErrorKind, GetObject, ObjectBody, ObjectHead, Res
 /// How long a request waits while a slot moves and has no home. A planned move takes less.
 pub(crate) const MOVE_MAX: Duration = Duration::from_millis(1500);
 
-/// Between two looks whether it has one.
+/// Pause between two checks whether it has one.
 pub(crate) const MOVE_LOOK: Duration = Duration::from_millis(50);
 
 /// The worker that is the home of a path.

@@ -233,7 +233,7 @@ impl Cache {
         self.worker.hot_objects(slots).await
     }
 
-    /// Whether there is room for a copy of so many bytes now. It is not reserved.
+    /// Whether there is room for a copy of `bytes` bytes now. The room is not reserved.
     ///
     /// # Errors
     /// `SlowDown` and `InsufficientStorage` when there is none.
@@ -251,8 +251,8 @@ impl Cache {
         self.worker.take_copy(copy).await
     }
 
-    /// What has become of generations that other workers have copies of. `Undecided` where this worker is not the home
-    /// of the key.
+    /// The fates of generations that other workers have copies of. `Undecided` where this worker is not the home of the
+    /// key.
     pub async fn fates(&self, copies: &[CopyId]) -> Vec<Fate> {
         self.worker.fates(copies).await
     }
@@ -557,7 +557,7 @@ pub struct Status {
     /// Objects and parts of keys at home here whose bytes are still to be fetched from other workers.
     #[serde(default)]
     pub copies_wanted: u64,
-    /// Of these, those that no worker gave at the last try: requests for them get 503.
+    /// Objects and parts at home here whose bytes no worker gave at the last try: requests for them get 503.
     #[serde(default)]
     pub copies_unavailable: u64,
     /// Some of those, ten at most.

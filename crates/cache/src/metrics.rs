@@ -168,7 +168,7 @@ impl Metrics {
         r.register("forebay_read_bytes", "Bytes read by tier, bucket and policy path", self.read_bytes.clone());
         r.register(
             "forebay_requests_avoided",
-            "Reads and pages of listings answered without a request to the under store, by what it would have been asked",
+            "Reads and listing pages answered without a request to the under store, by the request that was saved",
             self.avoided.clone(),
         );
         r.register(
@@ -183,7 +183,7 @@ impl Metrics {
         );
         r.register(
             "forebay_stale_served",
-            "Reads past the metadata TTL while the under store was out of reach",
+            "Stale reads: past the metadata TTL, while the under store was out of reach",
             self.stale_served.clone(),
         );
         r.register(
@@ -225,7 +225,11 @@ impl Metrics {
             "Objects that the under store does not have yet",
             self.dirty_objects.clone(),
         );
-        r.register("forebay_dirty_bytes", "Bytes of these objects", self.dirty_bytes.clone());
+        r.register(
+            "forebay_dirty_bytes",
+            "Bytes of objects that the under store does not have yet",
+            self.dirty_bytes.clone(),
+        );
         r.register("forebay_tombstones", "Deletes that the under store does not have yet", self.tombstones.clone());
         r.register(
             "forebay_transient_objects",
@@ -234,7 +238,7 @@ impl Metrics {
         );
         r.register(
             "forebay_conflict_objects",
-            "Dirty objects whose under-store object was changed by somebody else",
+            "Dirty objects that another writer has changed in the under store",
             self.conflicts.clone(),
         );
         r.register(
@@ -256,13 +260,13 @@ impl Metrics {
         r.register("forebay_persisted_bytes", "Bytes brought to the under store", self.persisted_bytes.clone());
         r.register(
             "forebay_persist_failures",
-            "Failed tries to persist, by kind of error",
+            "Failed attempts to persist, by kind of error",
             self.persist_failures.clone(),
         );
-        r.register("forebay_persist_running", "Uploads and deletes under way", self.persist_running.clone());
+        r.register("forebay_persist_running", "Uploads and deletes in flight", self.persist_running.clone());
         r.register(
             "forebay_persist_delayed",
-            "Objects that wait out a pause after a failure",
+            "Objects that wait for a retry after a failure",
             self.persist_delayed.clone(),
         );
         r.register_with_unit(
@@ -293,13 +297,13 @@ impl Metrics {
         );
         r.register(
             "forebay_replicas_missing",
-            "Writes that met fewer workers than writeReplicas asks for: refused or written through",
+            "Writes for which fewer workers were available than writeReplicas asks for: refused or written through",
             self.replicas_missing.clone(),
         );
     }
 
     fn register_jobs(&self, r: &mut Registry) {
-        r.register("forebay_jobs_running", "Jobs of operators under way", self.jobs_running.clone());
+        r.register("forebay_jobs_running", "Jobs of operators that are running", self.jobs_running.clone());
         r.register("forebay_jobs_queued", "Jobs of operators that wait for their turn", self.jobs_queued.clone());
         r.register(
             "forebay_jobs_ended",

@@ -39,7 +39,7 @@ pub struct NewCopy {
     pub bytes: HeldBytes,
 }
 
-/// What has become of a generation that other workers have copies of.
+/// The fate of a generation that other workers have copies of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Fate {
     /// Nobody knows yet.
@@ -164,7 +164,7 @@ pub trait OtherWorkers: Send + Sync + 'static {
     /// Those of the worker; `Unavailable` when it does not answer, and it may have the copy then.
     async fn take_copy(&self, worker: &str, copy: NewCopy) -> Result<bool>;
 
-    /// Asks the home of keys what has become of copies: see [`Cache::fates`](crate::Cache::fates).
+    /// Asks the home of keys for the fates of copies: see [`Cache::fates`](crate::Cache::fates).
     ///
     /// # Errors
     /// `Unavailable` when the worker does not answer.

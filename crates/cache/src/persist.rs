@@ -467,7 +467,7 @@ impl Worker {
             Err(error) if error.kind == UfsKind::NotFound => return Ok(None),
             Err(error) => return Err(PersistError::UnderStore(error)),
         };
-        // The version that the record replaces is older, whoever wrote it.
+        // The version that the record replaces is older, no matter who wrote it.
         let is_replaced = matches!(&record.base, Base::Present(base) if *base == remote.remote_etag);
         if is_ours(record, &remote) {
             mount.background.make_durable(&path.key).await.map_err(PersistError::UnderStore)?;

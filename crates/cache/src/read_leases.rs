@@ -28,7 +28,7 @@ use crate::{ByteStream, ObjectHead};
 /// The longest lease. A write waits for so long when a worker with a lease on its key does not answer.
 const LEASE_MAX: Duration = Duration::from_secs(5);
 
-/// Clocks of two machines differ by less than one part in so many.
+/// The clock rates of two machines differ by less than one part in this number.
 const DRIFT: u32 = 1000;
 
 /// Objects with leases, at the home and at a worker that has the leases, at a few hundred bytes each.

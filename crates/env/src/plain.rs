@@ -1,11 +1,11 @@
-//! Clients that speak plain HTTP to a port of TLS: they are told, since a handshake that fails says nothing to them.
+//! Clients that speak plain HTTP to a TLS port: they get an HTTP answer, since a failed handshake tells them nothing.
 
 use std::io;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-/// What is read of a request that is not answered as such: a client that still writes would see a reset in the place of
+/// How much is read of a request that is refused. Unread bytes would show a client that still writes a reset instead of
 /// the answer.
 const REQUEST_BYTES_MAX: usize = 16 << 10;
 

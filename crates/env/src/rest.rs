@@ -48,8 +48,8 @@ struct Body<S> {
     is_taken: bool,
 }
 
-/// The body, for the operation. A [`Rest`] is the other handle. Whoever still reads it while the rest is discarded
-/// waits for ever.
+/// The body, for the operation. A [`Rest`] is the other handle. A task that still reads it while the rest is discarded
+/// waits forever.
 pub struct Shared<S>(Arc<State<S>>);
 
 impl<S, E> Stream for Shared<S>

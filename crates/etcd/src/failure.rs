@@ -77,7 +77,7 @@ impl CallError {
         let kind = match self.what {
             What::NoAnswer | What::NoSpace | What::LongAnswer => ErrorKind::Unknown,
             What::NotDone | What::Token | What::Forbidden | What::Compacted => ErrorKind::Unavailable,
-            // Another try does not help: whoever retries what is unavailable would do so for ever.
+            // A retry does not help: callers that retry what is unavailable would do so forever.
             What::Unfit | What::TooMany => ErrorKind::Busy,
         };
         self.into_error(kind, context)

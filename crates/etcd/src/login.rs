@@ -33,7 +33,7 @@ impl Login {
         member: &Member,
         refused: Option<&Held>,
     ) -> Result<Held, CallError> {
-        // Whoever holds it may wait for a member that hangs.
+        // The holder of the lock may be waiting for a member that hangs.
         let mut held = tokio::select! {
             biased;
             held = self.held.lock() => held,

@@ -76,7 +76,7 @@ impl Member {
     ) -> Result<C::Answer, CallError> {
         let channel = self.channel.lock().get_or_insert_with(|| self.endpoint.connect_lazy()).clone();
         let mut request = tonic::Request::new(call);
-        // The member is told, too: it should not begin with what nobody waits for.
+        // The member learns the timeout, too: it should not begin work that nobody waits for.
         request.set_timeout(self.timeout);
         if let Some(token) = token {
             request.metadata_mut().insert("token", token);

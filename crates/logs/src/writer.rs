@@ -38,7 +38,7 @@ pub struct LogMetrics {
 
 impl LogMetrics {
     pub fn register(&self, registry: &mut Registry) {
-        let help = "Lines that a log has lost, since its disk was full or too slow";
+        let help = "Log lines dropped because the disk was full or too slow";
         registry.register("forebay_log_lines_dropped", help, self.dropped.clone());
     }
 }
@@ -183,7 +183,7 @@ impl State {
         })
         .await;
         match reopened {
-            Ok(()) => tracing::info!(log = self.name, "log file opened anew"),
+            Ok(()) => tracing::info!(log = self.name, "log file opened again"),
             Err(error) => self.note(Outcome { lost: 0, error: Some(error) }),
         }
         file

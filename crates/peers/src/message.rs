@@ -38,7 +38,7 @@ fn empty() -> PeerBody {
     Empty::new().map_err(|never| match never {}).boxed_unsync()
 }
 
-/// Removes what belongs to messages, whoever has put it there.
+/// Removes the headers that belong to messages, no matter who set them.
 pub(crate) fn strip(headers: &mut HeaderMap) {
     let names: Vec<HeaderName> = headers.keys().filter(|name| name.as_str().starts_with(PREFIX)).cloned().collect();
     for name in names {

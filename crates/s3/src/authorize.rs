@@ -75,8 +75,8 @@ const OPERATIONS: [(&str, Need); 35] = [
     ("ListBuckets", Need::Signature),
 ];
 
-/// What Amazon S3 does for nobody who has not signed, whoever may write: an upload and a copy need an owner. Sources:
-/// awsdocs/amazon-s3-userguide#91, scylladb/scylladb#13425.
+/// What Amazon S3 refuses without a signature, even where everybody may write: an upload and a copy need an owner.
+/// Sources: awsdocs/amazon-s3-userguide#91, scylladb/scylladb#13425.
 const NEVER_ANONYMOUS: [(&str, &str); 3] = [
     ("CreateMultipartUpload", "Anonymous users cannot initiate multipart uploads.  Please authenticate."),
     ("CopyObject", "Anonymous users cannot copy objects.  Please authenticate."),
@@ -184,7 +184,7 @@ pub(crate) fn refuse_token(headers: &HeaderMap, uri: &Uri) -> S3Result<()> {
     }
 }
 
-/// How headers begin that ask for what is not done here: whoever sends them relies on it.
+/// Prefixes of headers that ask for features that are not implemented: clients that send them rely on these.
 const REFUSED_HEADERS: [(&str, &str); 4] = [
     ("x-amz-server-side-encryption", "Server-side encryption"),
     ("x-amz-copy-source-server-side-encryption", "Server-side encryption"),
@@ -233,7 +233,7 @@ pub(crate) fn check_expected_owner(headers: &HeaderMap, account_id: Option<&str>
     if EXPECTED_OWNERS.iter().any(is_other) { Err(access_denied()) } else { Ok(()) }
 }
 
-/// Refuses whoever has more than a share of the connections.
+/// Refuses a user with more than a fair share of the connections.
 pub(crate) fn admit(extensions: &Extensions, user: &User) -> S3Result<()> {
     match (extensions.get::<Arc<ConnectionPermit>>(), extensions.get::<Arc<RequestContext>>()) {
         (Some(permit), Some(context)) => permit.admit(user, context),

@@ -15,7 +15,7 @@ const BYTES_MAX: usize = 128 << 20;
 /// What a request may hold beside: no more than its connection buffers. Most documents are smaller, and the chunks of
 /// SDKs are as large.
 const FREE_BYTES: usize = 64 << 10;
-/// A key has at most so many times what it leaves: as of connections and of pinned space.
+/// A key has at most this many times what it leaves, as with connections and pinned space.
 const SHARE: usize = 15;
 
 /// Shared by clones.
@@ -72,7 +72,7 @@ impl Taken {
 }
 
 impl Held {
-    /// The request of `requester` is about to hold so many bytes.
+    /// The request of `requester` is about to hold `bytes` bytes.
     ///
     /// # Errors
     /// `Busy` when others have what it would take, or its access key has its share.

@@ -66,8 +66,8 @@ impl S3Route for Routes {
         if let Some(refusal) = self.misplaced_request(request)
             && !self.may_know_of(request)
         {
-            // A form has no signature in its headers, so one of another type is told what it lacks, which nobody need
-            // hide: localstack/localstack, `test_post_object_with_wrong_content_type`.
+            // A form has no signature in its headers. So the answer to one of another type says what it lacks, which
+            // need not be hidden: localstack/localstack, `test_post_object_with_wrong_content_type`.
             let is_form = request.credentials.is_none() && request.headers.contains_key(CONTENT_TYPE);
             let is_about_type = *refusal.code() == S3ErrorCode::PreconditionFailed;
             return Err(if is_form && is_about_type { refusal } else { access_denied() });
@@ -171,7 +171,7 @@ impl Routes {
         misplaced::refusal(method, uri, &self.pass_through.path(uri, headers).ok()?)
     }
 
-    /// Whether somebody with a grant in the bucket has signed the request. Others are told no more than that.
+    /// Whether a user with a grant in the bucket has signed the request. Others only learn that access is denied.
     fn may_know_of(&self, request: &S3Request<Body>) -> bool {
         let access_key = request.credentials.as_ref().map(|credentials| &credentials.access_key);
         let Some(user) = access_key.and_then(|access_key| self.pass_through.users.find(access_key)) else {

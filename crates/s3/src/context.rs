@@ -123,7 +123,7 @@ impl RequestContext {
             "If-Unmodified-Since",
             "If-Modified-Since",
         ];
-        // Most requests have none, and to look for eight names is dearer than to look at the beginnings of all.
+        // Most requests have none, and looking up eight names is slower than checking the prefixes of all names.
         let is_condition = |name: &HeaderName| {
             let name = name.as_str();
             name.starts_with("if-") || name.starts_with("x-amz-copy-source-if-")

@@ -159,7 +159,7 @@ fn message(error: &Error, row: &Row) -> String {
             format!("{}: {}", row.message.trim_end_matches('.'), error.context)
         }
         ErrorKind::AccessDenied => {
-            "Access Denied: the storage behind this cache denies it to the cache, whoever asks. Its operator must see to that.".to_owned()
+            "Access Denied: the storage behind this cache denies access to the cache itself, for every user. The operator of the cache must fix that.".to_owned()
         }
         ErrorKind::InvalidPart if error.source.as_deref().is_some_and(|source| source.is::<LostPart>()) => {
             error.context.clone()
@@ -202,7 +202,7 @@ fn log(error: &Error, request_id: &str, operation: &'static str) {
         source = error.source();
     }
     match row(error.kind).status.as_u16() {
-        // As many as there are requests, for hours; what they have in common is told once, as a notice.
+        // There may be as many of these as requests, for hours. One notice shows what they have in common.
         _ if error.kind == ErrorKind::SlowDown => {
             tracing::debug!(request_id, operation, kind = ?error.kind, "request refused: {error}{cause}")
         }

@@ -159,7 +159,7 @@ impl S3Service {
         };
         let response = match forwarded {
             Ok(response) => {
-                // Not what was refused: whoever may not read an object causes no work for it.
+                // Not for a refused request: a client that may not read an object causes no work for it.
                 if may_read_here && (response.status().is_success() || response.status() == StatusCode::NOT_MODIFIED) {
                     homes.was_read(&path);
                 }

@@ -33,7 +33,7 @@ fn context() -> Arc<RequestContext> {
 
 type Pieces = BoxStream<'static, Result<Bytes, StdError>>;
 
-/// A body that arrives in pieces of so many bytes.
+/// A body that arrives in pieces of `size` bytes.
 fn pieces(body: &[u8], size: usize) -> Pieces {
     let pieces: Vec<_> = body.chunks(size).map(|piece| Ok(Bytes::copy_from_slice(piece))).collect();
     futures::stream::iter(pieces).boxed()

@@ -72,7 +72,7 @@ fn put_conditions<T>(request: &S3Request<T>, path: &ObjectPath) -> S3Result<Cond
     write_conditions(request, path)
 }
 
-/// Refuses conditions on a new object that S3 does not have: whoever sends them relies on them. Of Amazon S3:
+/// Refuses conditions on a new object that S3 does not have: clients that send them rely on them. Of Amazon S3:
 /// aws/aws-sdk-ruby#3144, versity/versitygw#1708 and #2108; localstack/localstack,
 /// `test_put_object_if_match_validation` and `test_copy_object_precondition_write_validation`.
 fn refuse_conditions(headers: &HeaderMap) -> S3Result<()> {

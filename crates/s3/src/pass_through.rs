@@ -204,8 +204,8 @@ fn not_behind(version: Option<&str>, uri: &Uri) -> S3Error {
     }
 }
 
-/// The document of a request, when it is what its headers say: nobody behind can compare.
-/// `hold` is told how many bytes of it are here.
+/// The document of a request, if it matches the digests in its headers: nothing behind this can compare them. `hold`
+/// gets the number of bytes that have been read.
 async fn verified_document(
     mut body: Body,
     headers: &HeaderMap,

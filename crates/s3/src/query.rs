@@ -143,7 +143,7 @@ const BESIDE_SUBRESOURCES: &[&str] = &["continuation-token", "id", "select-type"
 /// Refuses parameters that an operation of the cache does not know, and versions other than `null`.
 ///
 /// # Errors
-/// `NotImplemented`; of writes that are told what they do not take: `InvalidArgument` and `MethodNotAllowed`.
+/// `NotImplemented`; `InvalidArgument` and `MethodNotAllowed` for parameters that a write does not take.
 pub(crate) fn check(operation: &str, method: &Method, uri: &Uri) -> S3Result<()> {
     let known = known_to(operation).ok_or_else(|| s3_error!(NotImplemented, "{operation} is not implemented."))?;
     if WRITES.contains(&operation) && uri.query().is_some() {

@@ -13,7 +13,7 @@ use crate::record::path_of;
 /// an answer with status 307, and signs the request again (`AmazonHttpClient`, `redirectedURI`).
 const KNOWN_CLIENT: &str = "aws-sdk-java/1.";
 
-/// Which clients are told the home of an object, instead of passing their requests on.
+/// Which clients are redirected to the home of an object, instead of having their requests passed on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Redirect {

@@ -71,7 +71,7 @@ pub(crate) fn too_large(size: u64, limit: u64) -> S3Error {
     with_details(error, &[("ProposedSize", size.to_string()), ("MaxSizeAllowed", limit.to_string())])
 }
 
-/// A name or attributes of so many bytes.
+/// The error for a name or attributes of `bytes` bytes.
 pub(crate) fn above_limit(code: &str, message: &'static str, bytes: usize, limit: usize) -> S3Error {
     let error = error_with_status(code, StatusCode::BAD_REQUEST, message);
     with_details(error, &[("Size", bytes.to_string()), ("MaxSizeAllowed", limit.to_string())])

@@ -6,14 +6,14 @@
 //!   make a request anonymous); presigned URLs valid for longer than 7 days or for 0 s; a credential scope for another
 //!   region or for STS; numbers with trailing junk (`x-amz-decoded-content-length: 12abc`); aws-chunked bodies of
 //!   requests without a signature, which it would store with their framing ([`chunks`] decodes them); checksums that it
-//!   does not know; a `Date` in the place of `x-amz-date`, which it refuses and S3 takes.
+//!   does not know; a `Date` instead of `x-amz-date`, which it refuses and S3 takes.
 //! - [`checksums`]: SHA512, MD5, XXHASH64, XXHASH3 and XXHASH128, which S3 has had since April 2026, have no fields in
 //!   what `s3s` 0.14 makes of requests and answers.
 //! - Query parameters that it does not know are ignored, so that new sub-resources run as the plain operation: see
 //!   `query`.
 //! - [`chunks`]: `AwsChunkedStream` buffers each chunk whole, up to 4 GiB (several SDKs send a body as one chunk), and
 //!   takes a body that ends before the final chunk, even in the middle of a chunk's header, as complete.
-//! - [`parser_words`]: values that it cannot read are told in the words of its parser.
+//! - [`parser_words`]: errors about values that it cannot read are in the words of its parser.
 //! - [`signature_2`]: signatures of Version 2 are compared in a time that depends on them, headers in the query of such
 //!   a URL are not read, and parameters that the signature does not cover are taken.
 //! - [`body_error`]: errors of the body reach the implementation as types that are private to `s3s`, known by their
@@ -30,8 +30,8 @@
 //!   routed by its query, without a look at its policy.
 //! - [`keep_alive`]: its `KeepAliveBody` sends 200 before an error can be known, with a second XML declaration in front
 //!   of an error, and drops the work when the client goes away.
-//! - [`policies`]: a policy that is none is told in words of its own, and one that has the range of sizes in strings
-//!   is refused.
+//! - [`policies`]: errors about an invalid policy are in words of its own, and a policy that has the range of sizes in
+//!   strings is refused.
 //! - [`request_echo`]: the errors of a signature do not tell what was signed, nor those of a time which times.
 //! - [`answer`]: a 304 carries an XML body; errors lack the request's id, and some of them words; unknown methods are
 //!   501, not 405; a list in several headers of one name is refused ([`checks`] joins them); a POST form that breaks

@@ -31,8 +31,8 @@ pub(crate) use timed_body::TimedBody;
 /// is signed with a long session token a few more.
 const BUFFER_BYTES_MAX: usize = 64 << 10;
 
-/// An answer may take so many windows of a body for the same bytes: Linux buffers up to 4 MiB and says that there is
-/// room again when a third is, so that who takes 10 KiB a second seems to stand still for two minutes.
+/// An answer may take this many windows of a request body for the same bytes. Linux buffers up to 4 MiB and reports
+/// room again when a third is free, so a client that takes 10 KiB a second seems to stand still for two minutes.
 const ANSWER_WINDOWS: u32 = 4;
 
 /// What a client of plain HTTP hears on a port of TLS.

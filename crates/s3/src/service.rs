@@ -80,8 +80,8 @@ pub(crate) struct Inner {
 }
 
 impl S3Service {
-    /// Wires the protocol to the cache and registers the metrics. `logs` are told of every request. With `homes`,
-    /// requests for an object are passed on to the worker that answers for it.
+    /// Wires the protocol to the cache and registers the metrics. Every request goes to `logs`. With `homes`, requests
+    /// for an object are passed on to the worker that answers for it.
     pub fn new(
         cache: Cache,
         users: Users,
@@ -387,7 +387,7 @@ impl Inner {
             // next answer of this connection for this one's.
             None => !waits,
         };
-        // Whoever sends a body without a length may send what would be read as the next request.
+        // A client that sends a body without a length may send bytes that would be read as the next request.
         if !is_over || response.status() == StatusCode::LENGTH_REQUIRED {
             permit.linger().at_the_end(permit.rest_wait());
             response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
@@ -426,7 +426,7 @@ fn limits() -> S3Config {
     config.xml_max_body_size = XML_BYTES_MAX;
     config.post_object_max_file_size = FORM_FILE_BYTES_MAX;
     config.form_max_field_size = 64 << 10;
-    // With what is written anew, and the first piece of the file.
+    // With what the rewritten form adds, and the first piece of the file.
     config.form_max_fields_size = 2 * (forms::FIELDS_BYTES_MAX + forms::PIECE_BYTES);
     config.form_max_parts = 100;
     config

@@ -27,7 +27,7 @@ pub struct S3Settings {
     /// answer has four of them.
     pub body_window: Duration,
     pub body_bytes_per_window_min: u64,
-    /// How long requests in flight may go on after a shutdown has begun.
+    /// How long requests in flight may continue after a shutdown has begun.
     pub shutdown_deadline: Duration,
     /// Whose requests are redirected to the home of their object, when that is another worker.
     pub redirect: Redirect,

@@ -81,7 +81,7 @@ impl ConnectionPermit {
         Err(from_cache(error, &context.id, context.operation()))
     }
 
-    /// Whether the connection may go on, or its permit is wanted for others.
+    /// Whether the connection may keep its permit. `false`: the permit is wanted for others.
     pub(crate) fn is_fair(&self) -> bool {
         let Some(held) = self.holder.lock().as_ref().map(|holder| holder.connections.load(Ordering::Relaxed)) else {
             return true;

@@ -216,7 +216,7 @@ async fn check_all(machine: &Machine, cache: Cache, store: &Store, moved: &Cance
     let gets = || keys.iter().flat_map(read).map(|op| Step { pause_ms: 0, op });
     let list = Step { pause_ms: 0, op: Op::List { prefix: String::new(), delimiter: false, limit: 1000 } };
     let read_all = || Client::new(&machine.root, cache.clone(), 99).run(gets().chain([list.clone()]).collect());
-    // A write that its client was told nothing of may still land. That it can no more is noted then.
+    // A write whose client got no answer may still land. After this pause it can't, which the worker notes.
     world.clock.sleep(world.settle + Duration::from_secs(1)).await;
     give_up_missing(machine, &cache, &keys).await;
     read_all().await;
@@ -422,7 +422,7 @@ pub(crate) fn check_space(machine: &Machine, store: &Store) {
     }
 }
 
-/// A write is not refused for want of room while there is data that may leave.
+/// A write is not refused for lack of room while there is data that may leave.
 async fn check_takes_writes(machine: &Machine, cache: &Cache) {
     // Where writes need more machines, those have left.
     if machine.config.write_replicas > 1 {

@@ -1,4 +1,4 @@
-//! A client: asks for one thing after the other, and notes what it is told.
+//! A client: sends one request after the other, and notes the answers.
 
 use std::borrow::Borrow;
 use std::collections::HashMap;
@@ -26,7 +26,7 @@ use crate::plan::{BUCKET, OTHER_BUCKET, Op, PREFIXES, Step, When, bucket};
 use crate::under_store::SimRoot;
 use crate::world::World;
 
-/// Of requests for keys that are at home at another worker, one in so many is sent.
+/// Of requests for keys that are at home at another worker, one in this many is sent.
 const WRONG_RUNS: u64 = 20;
 
 /// Between two reads of keys that are at home elsewhere at most, in milliseconds.
@@ -214,7 +214,7 @@ impl Client {
         self.world.history.lock().begin(self.root.machine, key, name, Effect::Maybe { to: to.to_vec(), guard })
     }
 
-    /// Notes what came of a write that leaves one of these values, all of one content.
+    /// Notes the outcome of a write that leaves one of these values, all of one content.
     fn written(&mut self, key: &str, number: u64, to: Vec<Value>, guard: Guard, result: Result<Written>) {
         if let Ok(written) = &result {
             let etag = written.etag.clone();

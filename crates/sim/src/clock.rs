@@ -98,7 +98,7 @@ impl State {
     fn next_due(&mut self) -> Option<Due> {
         loop {
             let ((at, _), due) = self.due.pop_first()?;
-            // Whoever has given up waiting moves no clock.
+            // A sleeper that has given up waiting does not move the clock.
             if matches!(&due, Due::Wake(sleeper) if sleeper.is_closed()) {
                 continue;
             }

@@ -9,7 +9,7 @@ use forebay_env::random::SeededRandom;
 use forebay_types::{ETag, Tags};
 use md5::{Digest, Md5};
 
-/// A body by its seed, of so many bytes.
+/// A body, by its seed and its size in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Body {
     pub seed: u32,
@@ -100,5 +100,5 @@ pub(crate) fn pieces(bytes: &Bytes, piece: usize, breaks: bool) -> Vec<Bytes> {
     (0..sent.len()).step_by(piece).map(|at| sent.slice(at..(at + piece).min(sent.len()))).collect()
 }
 
-/// For closures that outlive whoever made them.
+/// For closures that outlive their creator.
 pub(crate) type SharedContents = Arc<parking_lot::Mutex<Contents>>;

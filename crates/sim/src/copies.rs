@@ -23,19 +23,19 @@ use crate::world::World;
 /// After so long a worker gives up waiting for another one.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// One request in so many gets no answer, and one answer in so many is cut off.
+/// One request in this many gets no answer, and one answer in this many is cut off.
 const LOSS_RUNS: u64 = 10;
 
 /// Of those that are about copies of writes: after one, a worker takes no copies for a while.
 const COPY_LOSS_RUNS: u64 = 40;
 
-/// Of so many requests, one is the last for a while that arrives, or the last whose answer does.
+/// One request in this many is the last that arrives for a while, or the last whose answer does.
 const CUT_RUNS: u64 = 300;
 
 /// For how long nothing arrives in one direction at most, in milliseconds.
 const CUT_MAX_MS: u64 = 30_000;
 
-/// One read lease in so many comes late.
+/// One read lease in this many comes late.
 const LATE_LEASES: u64 = 4;
 
 /// A worker that runs, as the others see it.
@@ -63,7 +63,7 @@ pub(crate) struct SimCopies {
 }
 
 impl SimCopies {
-    /// The network between so many machines, for the first one.
+    /// The network between `machines` machines, for the first one.
     pub(crate) fn new(world: Arc<World>, machines: usize) -> Self {
         Self { world, peers: Arc::default(), machine: 0, machines, cuts: Arc::default() }
     }
@@ -101,12 +101,12 @@ impl SimCopies {
         self.cuts.lock().insert((from, to), self.world.clock.now() + lasts);
     }
 
-    /// Once in so many runs.
+    /// Whether a message is lost: one in `runs` is.
     fn is_lost(&self, runs: u64) -> bool {
         !self.world.is_calm() && self.world.once_in(runs)
     }
 
-    /// A body that comes slowly. Of so many, one does not come to its end.
+    /// A body that arrives slowly. One in `loss_runs` is cut off.
     fn sent(&self, loss_runs: u64, stream: ByteStream, size: u64, peer: &Peer) -> ByteStream {
         let (world, ended) = (Arc::clone(&self.world), peer.ended.clone());
         let read = futures::stream::unfold((stream, peer.process.clone()), |(mut stream, process)| async move {
@@ -146,7 +146,7 @@ impl SimCopies {
         self.ask_over(LOSS_RUNS, worker, question).await
     }
 
-    /// Of so many requests, one is lost.
+    /// One request in `loss_runs` is lost.
     async fn ask_over<T, F: Future<Output = Result<T>>>(
         &self,
         loss_runs: u64,

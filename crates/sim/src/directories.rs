@@ -1,5 +1,5 @@
-//! What becomes of data directories between two lives: they are given in another order, or other sizes, added, missed
-//! for one start, lost for good, or they come back although the store has gone on without them, or as older copies.
+//! Changes of data directories between two lives: they get another order or other sizes, are added, are missing for one
+//! start, or are lost for good. They may also come back as older copies, or after the store has continued without them.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

@@ -1,4 +1,4 @@
-//! A disk that takes its time, completes in any order, and fails when it is told to.
+//! A disk that is slow, completes in any order, and fails on request.
 
 use std::io;
 use std::sync::Arc;
@@ -17,10 +17,10 @@ use crate::world::World;
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct DiskFaults {
     pub(crate) slow: bool,
-    /// So many fail with an I/O error.
+    /// How many fail with an I/O error.
     pub(crate) reads: u32,
     pub(crate) writes: u32,
-    /// So many files can't be created for want of a descriptor.
+    /// How many files can't be created because no descriptor is left.
     pub(crate) creates: u32,
 }
 
@@ -67,7 +67,7 @@ impl SimDisk {
         self.inner.set_capacity(self.file_system);
     }
 
-    /// Others take all of the file system but so many bytes, or nothing any more.
+    /// Others take all of the file system but `room` bytes, or with `None` nothing any more.
     pub(crate) async fn leave_room(&self, room: Option<u64>) {
         self.inner.set_capacity(self.file_system);
         if let (Some(room), Ok(space)) = (room, self.inner.space().await) {
@@ -88,7 +88,7 @@ impl SimDisk {
         Some(format!("disk {} {name} at {offset}", self.number))
     }
 
-    /// Up to so many microseconds; a slow disk takes a thousand times as long, and stands still now and then.
+    /// Takes up to `micros` microseconds. A slow disk takes a thousand times as long, and stands still now and then.
     async fn delay(&self, micros: u64) {
         let is_slow = self.faults.lock().slow;
         let micros = self.world.below(micros) * if is_slow { 1000 } else { 1 };
@@ -169,7 +169,7 @@ impl Disk for SimDisk {
 
 #[async_trait]
 impl DiskFile for SimFile {
-    /// Bytes are there at once or only in the end: whoever reads or syncs meanwhile must not count on either.
+    /// Bytes are there at once or only at the end: concurrent reads and syncs must not count on either.
     async fn write_at(&self, offset: u64, data: Vec<Bytes>, sync: bool) -> io::Result<()> {
         let length: usize = data.iter().map(Bytes::len).sum();
         if self.disk.world.once_in(2) {

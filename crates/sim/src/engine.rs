@@ -17,10 +17,10 @@ use crate::world::World;
 /// After so long a client gives up waiting for an answer.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Of so many transactions of a rude engine, one begins an outage.
+/// One transaction in this many of a rude engine begins an outage.
 const OUTAGE_RUNS: u64 = 150;
 
-/// What becomes of a transaction.
+/// The fate of a transaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fate {
     Answered,
@@ -146,7 +146,7 @@ impl SimEngine {
         let (engine, millis) = (self.clone(), self.world.below(60_000));
         self.world.clock.after(Duration::from_millis(millis), move || {
             let result = engine.apply(&sent);
-            // Whoever waits for the end of a lease sees it go on.
+            // A worker that waits for the end of a lease sees it renewed.
             engine.state.lock().hindrances += u64::from(result.is_ok());
             engine.world.note(format_args!("engine: landed late: {:?}", result.err().map(|error| error.kind)));
         });

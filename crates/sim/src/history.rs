@@ -1,4 +1,4 @@
-//! What clients asked for and what they were told, key by key.
+//! The requests of clients and their answers, key by key.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -165,7 +165,7 @@ impl History {
         self.open.remove(&number);
     }
 
-    /// Notes that nobody knows what became of a write.
+    /// Notes that nobody knows the outcome of a write.
     pub(crate) fn end_without_answer(&mut self, number: u64) {
         let Some(Open { key, mut entry, source, .. }) = self.open.remove(&number) else { return };
         if let (Some(source), Effect::Maybe { to, .. }) = (source, &mut entry.effect) {

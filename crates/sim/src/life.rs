@@ -75,7 +75,7 @@ impl Machine {
         ending
     }
 
-    /// Each start takes the numbers of one life, and goes on behind those of the lives before as far as they reached a
+    /// Each start takes the numbers of one life, and continues behind those of earlier lives as far as they reached a
     /// disk.
     fn check_counter(&self, store: &Store) {
         let now = store.next_generation().0;

@@ -13,7 +13,7 @@ use std::collections::HashSet;
 
 use crate::history::{Entry, Value};
 
-/// More states than this are not searched: the history then counts as unknown, which is told.
+/// More states than this are not searched: the history then counts as unknown, which the run reports.
 const STATES_MAX: usize = 2_000_000;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

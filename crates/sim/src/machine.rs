@@ -41,7 +41,7 @@ const DRIFT_MAX: u64 = 450;
 /// Before a machine is lost after another one: for so long it waits until the others have all that is on its disks.
 const SPARE_WAIT: Duration = Duration::from_secs(60);
 
-/// One start in so many is that of a worker with another name, on the same disks.
+/// One start in this many is that of a worker with another name, on the same disks.
 const RENAMED_RUNS: u64 = 5;
 
 /// The machine and what is behind it: all but the process.

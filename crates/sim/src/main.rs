@@ -26,10 +26,10 @@ struct Options {
     /// Runs these seeds: FROM..TO, without TO.
     #[arg(long, value_name = "FROM..TO", value_parser = parse_seeds, conflicts_with_all = ["runs", "minutes"])]
     seeds: Option<(u64, u64)>,
-    /// Runs so many fresh seeds.
+    /// Runs this many fresh seeds.
     #[arg(long, conflicts_with = "minutes")]
     runs: Option<u64>,
-    /// Runs fresh seeds for so many minutes.
+    /// Runs fresh seeds for this many minutes.
     #[arg(long)]
     minutes: Option<f64>,
     /// Threads.

@@ -26,24 +26,24 @@ pub(crate) const PREFIXES: [&str; 4] = ["a/", "b/", "c/", "d/"];
 
 const KIB: u64 = 1 << 10;
 
-/// One run in so many has hundreds of short lives: what each start takes must not run out.
+/// One run in this many has hundreds of short lives: what each start takes must not run out.
 const LONG_RUNS: u64 = 400;
 
-/// In one run of so many, the under store refuses writes of some keys for good, and an operator gives them up.
+/// Once in this many runs, the under store refuses writes of some keys for good, and an operator gives them up.
 const PICKY_RUNS: u64 = 12;
 
-/// In one run of so many, processes end before requests of the one before can land no more, and so do many of their
+/// Once in this many runs, processes end while requests of the previous process may still land, and so do many of their
 /// successors.
 const RESTLESS_RUNS: u64 = 20;
 
-/// In one run of so many, keys come and go for long beside few that stay: what deletes leave behind must not fill the
+/// Once in this many runs, keys come and go for long beside few that stay: what deletes leave behind must not fill the
 /// store.
 const CHURN_RUNS: u64 = 60;
 
 /// Where they do, in [`PREFIXES`].
 const CHURN_PREFIX: usize = 3;
 
-/// Of ten other runs, the store is soon full in so many: for each new object some older one must go.
+/// In this many of ten other runs, the store is soon full: for each new object some older one must go.
 const FULL_RUNS_OF_TEN: u64 = 9;
 
 /// Runs with more lives have one machine.
@@ -242,12 +242,12 @@ pub enum Fault {
         disk: usize,
         count: u32,
     },
-    /// No descriptor is left for so many new files.
+    /// No descriptor is left for `count` new files.
     FailCreates {
         disk: usize,
         count: u32,
     },
-    /// The file system takes so many more bytes; all it has when `None`.
+    /// The file system takes `room` more bytes, or with `None` all that it has.
     Full {
         disk: usize,
         room: Option<u64>,
@@ -257,7 +257,7 @@ pub enum Fault {
     },
 }
 
-/// What becomes of the data directories before a process starts.
+/// A change of the data directories before a process starts.
 #[derive(Debug, Clone)]
 pub enum Change {
     /// They are given in another order.
@@ -270,9 +270,10 @@ pub enum Change {
     Lose { disk: usize, is_replaced: bool },
     /// One that was gone for good is given again, at a start that is refused.
     Return,
-    /// A copy of one is taken. The next time it is given in the place of that one, at a start that is refused.
+    /// A copy of one is taken. The next change of this kind gives the copy instead of that one, at a start that is
+    /// refused.
     OlderCopy { disk: usize },
-    /// A sector of a segment can't be read any more. If the start is refused, it is mended.
+    /// A sector of a segment can't be read any more. If the start is refused, the sector is repaired.
     SpoilSector { disk: usize, file: usize, sector: usize },
     /// A segment of one is removed. If the start is refused, it is put back.
     Remove { disk: usize, file: usize },
@@ -716,8 +717,8 @@ fn picky(dice: &Dice, mut life: Life) -> Life {
     life
 }
 
-/// One client with a few requests, most of which are answered before the process ends: so many unanswered ones as a
-/// hundred crashes leave would be beyond what the checker can decide.
+/// One client with a few requests, most of which are answered before the process ends. Otherwise a hundred crashes
+/// would leave more unanswered requests than the checker can decide.
 fn short_life(dice: &Dice, config: &Config, keys: &[String], changing: bool) -> Life {
     let steps = (0..1 + dice.below(3)).map(|_| Step { pause_ms: dice.below(5), op: op(dice, config, keys) });
     let clients = vec![steps.collect()];

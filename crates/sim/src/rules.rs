@@ -10,10 +10,10 @@ pub(crate) struct Rules {
 }
 
 impl Rules {
-    /// A client was told that these rules have this version.
+    /// Notes that a client got this version for these rules.
     ///
     /// # Errors
-    /// When another one was told that others have it.
+    /// When another client got the same version for other rules.
     pub(crate) fn acknowledged(&mut self, version: u64, rules: Vec<PolicyRule>) -> Result<(), String> {
         let before = self.acknowledged.entry(version).or_insert_with(|| rules.clone());
         if *before == rules {

@@ -1,4 +1,4 @@
-//! A run from its plan to what came of it.
+//! A run from its plan to its report.
 
 use std::cell::{Cell, RefCell};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -22,7 +22,7 @@ pub struct BrokenPromise {
     pub what: String,
 }
 
-/// What came of a run.
+/// The result of a run.
 #[derive(Debug)]
 pub struct Report {
     /// Of every operation, every jump of the clock and every answer: equal for equal plans.
@@ -117,7 +117,7 @@ async fn live_on(plan: &Plan, machine: &Machine) -> bool {
         if world.what_is_broken().is_some() {
             return false;
         }
-        // Whoever starts it again takes a moment, or longer than anything is on its way.
+        // A restart takes a moment, or longer than any request is in flight.
         world.clock.sleep(Duration::from_millis(world.below(2000) * (1 + world.below(2) * 30))).await;
     }
     true

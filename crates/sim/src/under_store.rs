@@ -39,7 +39,7 @@ pub enum Weather {
 /// After so long a client gives up waiting for an answer.
 const TIMEOUT: Duration = Duration::from_secs(8);
 
-/// What becomes of a request.
+/// The fate of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fate {
     Answered,

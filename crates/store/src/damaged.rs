@@ -6,7 +6,7 @@ use forebay_env::sync::Mutex;
 
 use crate::ids::SegmentKey;
 
-/// So many are remembered. A disk that has more is beyond counting, and counts each read again.
+/// The most places that are remembered. A disk that has more is beyond counting: each read of another one counts again.
 const PLACES_MAX: usize = 10_000;
 
 /// Where a record begins that was found damaged.

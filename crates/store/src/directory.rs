@@ -288,8 +288,9 @@ impl Directory {
         total.saturating_sub(possible.saturating_add(snapshot))
     }
 
-    /// Notes whether the file system lacks the room that the next write needs, although reclaim may free so many bytes.
-    /// Once it does, a segment more must be there before it does no longer, so that it does not change with each write.
+    /// Notes whether the file system lacks the room that the next write needs, even if reclaim frees
+    /// `reclaimable_bytes`. A shortage that was noted ends only when there is room for one more segment, so that it
+    /// does not flap with each write.
     pub(crate) fn note_shortage(&self, reclaimable_bytes: u64) {
         let mut shortage = self.shortage.lock();
         // Writers leave the reserve free: what they are refused for is more than that.

@@ -219,6 +219,6 @@ pub struct DirectoryHealth {
 pub enum Shortage {
     /// Others have filled the file system.
     Others,
-    /// The file system is smaller than the settings say, whoever uses it.
+    /// The file system is smaller than the settings say, no matter who uses it.
     SmallDisk,
 }

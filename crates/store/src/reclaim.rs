@@ -160,7 +160,7 @@ impl Inner {
         }
     }
 
-    /// What is in a victim. `None`: so much of it should stay that others are tried before it.
+    /// What is in a victim. `None`: too much of it should stay, so others are tried before it.
     async fn members_unless_put_off(&self, victim: &Victim, tried: &mut Tried) -> Option<Vec<(Bytes, Generation)>> {
         let (segment, key) = (&victim.segment, victim.segment.key());
         let was_put_off = tried.put_off.contains_key(&key);

@@ -72,7 +72,7 @@ pub(crate) async fn recover(env: &Env, disks: Vec<Arc<dyn Disk>>, settings: &Set
     if snapshot.is_none() && is_damaged && roll.is_incomplete() {
         return Err(Error::new(
             ErrorKind::Corrupt,
-            "the snapshots are damaged, and what a forgotten directory knew stands nowhere else: without them older versions of objects would be back. Put a sound file `snapshot` back, or remove it everywhere to go on all the same",
+            "the snapshots are damaged, and what a forgotten directory knew is nowhere else: without them, older versions of objects would be back. Put an undamaged file `snapshot` back, or remove it from all directories to start anyway",
         ));
     }
     if snapshot.is_none() && roll.has_forgotten {
@@ -298,7 +298,7 @@ async fn replay_log(
         tracing::warn!(
             segment = segment.header.name(),
             at = end,
-            "the log ends in a torn record and is cut there, as after a crash: nobody was told of what was on its way"
+            "the log ends in a torn record and is cut there, as after a crash: what was being written had not been acknowledged"
         );
     }
     Ok(log_end)

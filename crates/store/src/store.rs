@@ -341,8 +341,8 @@ impl Store {
         self.inner.volumes.iter().map(|volume| volume.directory.health()).collect()
     }
 
-    /// Looks anew how much room others have left on the file systems. One that does not answer holds up the end of
-    /// this, and none of the others.
+    /// Checks again how much room others have left on the file systems. One that does not answer delays the end of
+    /// this, but not the checks of the others.
     pub async fn look_at_space(&self) {
         join_all(self.inner.volumes.iter().map(|volume| look_at_space(&volume.directory))).await;
     }

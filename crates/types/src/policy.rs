@@ -108,7 +108,7 @@ pub struct PolicyRule {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub memory_quota: Option<ByteSize>,
-    /// How long what the under store said of an object is believed.
+    /// How long cached metadata counts as fresh; after that, a read revalidates it with the under store.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub metadata_ttl: Option<Period>,

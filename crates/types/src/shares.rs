@@ -1,11 +1,11 @@
 //! What many take of and nobody has a promised part of: connections, space for what waits.
 
-/// Who has more than so many times what is left gets no more of it: one alone gets 15 parts of 16, two get 15 of 31
-/// each, and something is always left for whoever comes next. After A. K. Choudhury and E. L. Hahne, "Dynamic queue
-/// length thresholds for shared-memory packet switches", 1998.
+/// A holder of more than this many times what is left gets no more of it. One alone gets 15 parts of 16, two get 15 of
+/// 31 each, and something is always left for the next one. After A. K. Choudhury and E. L. Hahne, "Dynamic queue length
+/// thresholds for shared-memory packet switches", 1998.
 const TIMES: u64 = 15;
 
-/// Whether somebody who has `held` may go on, when `left` is what nobody has.
+/// Whether somebody who has `held` may continue, when `left` is what nobody has.
 pub fn is_fair(held: u64, left: u64) -> bool {
     held <= left.saturating_mul(TIMES)
 }
@@ -58,7 +58,7 @@ mod tests {
         assert_eq!(taken(1600, 1), [largest_share(1600)]);
         for takers in 2..6 {
             let (held, fair) = (taken(1600, takers as usize), 1600 * TIMES / (TIMES * takers + 1));
-            // One unit that is left makes a difference of so many in what is fair.
+            // One more unit that is left raises the fair share by `TIMES`.
             assert!(held.iter().all(|held| held.abs_diff(fair) <= TIMES), "{held:?} {fair}");
         }
     }

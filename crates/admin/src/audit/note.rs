@@ -1,4 +1,4 @@
-//! What the audit log is told while a request is worked on.
+//! What a handler notes for the audit log while it works on a request.
 
 use std::sync::Arc;
 

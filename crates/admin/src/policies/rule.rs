@@ -16,10 +16,11 @@ use crate::input::{JsonBody, Parameters};
 use crate::problem::{Answer, Problem};
 use crate::responses::{Absent, BodyProblems, Problems, Stale};
 
-/// How often an edit of one rule begins anew because another edit was faster. Edits are rare: more is a loop somewhere.
+/// How often an edit of one rule is retried because another edit was faster. Edits are rare: more conflicts mean a loop
+/// somewhere.
 const EDIT_TRIES: usize = 5;
 
-/// Rules under what somebody administers who does not administer all: each change writes all rules anew.
+/// The most rules below the paths of a user who does not administer everything: each change rewrites all rules.
 const RULES_MAX: usize = 100;
 
 #[derive(Deserialize, IntoParams)]

@@ -1,7 +1,8 @@
 //! A brake on guessing secrets.
 //!
-//! Failures count for an address and an access key together: whoever guesses at one key stands in nobody else's way,
-//! behind one proxy either. Access keys that do not exist count too, so that the brake does not tell which do.
+//! Failures are counted per pair of address and access key: a client that guesses at one key does not slow down others,
+//! not even behind the same proxy. Access keys that do not exist count too, so that the brake does not reveal which
+//! exist.
 
 use std::collections::HashMap;
 use std::net::IpAddr;

@@ -229,12 +229,12 @@ impl Worker {
 }
 
 impl Buckets {
-    /// The deletion that is under way, as far as this worker has heard.
+    /// The deletion in progress, as far as this worker knows.
     pub(super) fn deletion_of(&self, bucket: &BucketName) -> Option<Deletion> {
         self.known.lock().get(bucket).and_then(|known| known.deletion)
     }
 
-    /// Looks whether a deletion has ended, and ends it when its worker must have given up.
+    /// Checks whether a deletion has ended, and ends it when its worker must have given up.
     pub(super) async fn look_at_deletion(&self, bucket: &BucketName) -> Result<()> {
         let Some(deletion) = self.deletion_of(bucket) else { return Ok(()) };
         if let Err(error) = self.catalog.follow_shared().await {

@@ -106,7 +106,7 @@ impl Worker {
                 }
                 due = self.kept.due() => due,
             };
-            // What is asked for in two series goes on with the shorter pause.
+            // A copy that is due in two series continues with the shorter pause.
             let pauses: BTreeMap<CopyId, usize> = due.into_iter().rev().collect();
             let fates = tokio::select! {
                 biased;
@@ -135,7 +135,7 @@ impl Worker {
         }
     }
 
-    /// What has become of these copies, as the homes of their keys say.
+    /// The fates of these copies, as the homes of their keys report them.
     async fn fates_of(&self, copies: Vec<CopyId>) -> Vec<(CopyId, Fate)> {
         let (Some(others), Some(slots)) = (&self.others, self.catalog.slots()) else { return Vec::new() };
         let mut by_home: BTreeMap<Option<String>, Vec<CopyId>> = BTreeMap::new();

@@ -45,7 +45,7 @@ struct Copied {
     found: Vec<String>,
 }
 
-/// What came of a count.
+/// The result of a count.
 #[derive(Default)]
 struct Tally {
     lacking: Lacking,

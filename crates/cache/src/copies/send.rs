@@ -21,8 +21,8 @@ use crate::{Error, ErrorKind, Fate, HeldBytes, NewCopy, OtherWorkers, Result};
 /// After this time a client should try again.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 
-/// Before a worker gets a copy of so many bytes, it is asked whether it has room: a refusal does not arrive while more
-/// is sent than buffers on the way take.
+/// Before a copy of at least this size is sent, the other worker is asked whether it has room: a refusal does not
+/// arrive while the sender still writes more than the buffers on the way take.
 const ROOM_ASKED_BYTES: u64 = 64 << 10;
 
 /// A new object that is on stable storage here and at as many other workers as its policy asks for.
@@ -42,7 +42,8 @@ pub(super) fn copies_of(policy: &PathPolicy, mode: WriteMode) -> usize {
 }
 
 impl Worker {
-    /// The mode of a write, when so many workers can have it as the policy asks for. Otherwise the policy decides.
+    /// The mode of a write, when there are as many workers for its copies as the policy asks for. Otherwise the policy
+    /// decides.
     ///
     /// # Errors
     /// `SlowDown` when there are too few.
@@ -68,7 +69,7 @@ impl Worker {
         }
     }
 
-    /// The workers that may take a copy of so many bytes, best first. For one path the order is always the same, so
+    /// The workers that may take a copy of `bytes` bytes, best first. For one path the order is always the same, so
     /// that the parts of an upload and its object are at the same workers.
     pub(super) fn takers(&self, path: &ObjectPath, bytes: u64) -> Vec<String> {
         let Some(others) = &self.others else { return Vec::new() };
@@ -168,7 +169,7 @@ impl Worker {
         Error { retry_after: Some(RETRY_AFTER), ..Error::new(ErrorKind::SlowDown, context) }
     }
 
-    /// What has become of generations that other workers may have copies of.
+    /// The fates of generations that other workers may have copies of.
     pub(crate) async fn fates(&self, copies: &[CopyId]) -> Vec<Fate> {
         let losses = self.losses();
         let mut fates = Vec::with_capacity(copies.len());

@@ -48,7 +48,7 @@ pub(super) struct Mark {
     late_ends: u64,
 }
 
-/// What came of counting copies.
+/// The result of counting copies.
 #[derive(Debug, Clone)]
 struct Count {
     /// Before it began.

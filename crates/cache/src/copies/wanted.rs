@@ -16,7 +16,7 @@ use crate::UnavailableBytes;
 /// Before what could not be fetched is tried again.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// Of so many keys whose bytes nobody gives, operators see the names.
+/// Of the keys whose bytes no worker gives, operators see at most this many by name.
 const NAMED_MAX: usize = 10;
 
 /// Why bytes did not come.

@@ -13,7 +13,7 @@ use crate::worker::Worker;
 use crate::{Error, ErrorKind, Result};
 
 /// The most jobs that wait for their turn or for an under store. This is more than an operator needs. A script that
-/// loops is told to slow down, and leaves some for others.
+/// loops gets `SlowDown`, and leaves some for others.
 const JOBS_WAITING_MAX: usize = 100;
 
 /// Findings that one transaction stores.
@@ -26,7 +26,7 @@ fn job_write(stored: &StoredJob) -> ValueWrite {
     ValueWrite { key: records::job_key(&stored.job.id), value: Some(records::encode_json(stored)) }
 }
 
-/// Whether one more job may wait beside so many, of which the same user has asked for `of_one`.
+/// Whether one more job may wait when `waiting` jobs already do, `of_one` of them requested by the same user.
 ///
 /// # Errors
 /// `SlowDown`.

@@ -103,7 +103,7 @@ impl Run {
     /// The path after which an earlier run stopped.
     pub(super) fn after_path(&self) -> Result<Option<ObjectPath>> {
         let Some(after) = self.entry.state.lock().job.progress.after.clone() else { return Ok(None) };
-        let damaged = || Error::new(ErrorKind::Internal, format!("{after:?} is not a path to go on behind"));
+        let damaged = || Error::new(ErrorKind::Internal, format!("{after:?} is not a path to continue after"));
         let (bucket, key) = after.strip_prefix('/').and_then(|path| path.split_once('/')).ok_or_else(damaged)?;
         ObjectPath::parse(bucket, key).map(Some).map_err(|_| damaged())
     }

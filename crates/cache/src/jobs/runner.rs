@@ -13,7 +13,7 @@ use super::{JobKind, JobState, free, load, persist, scrub, verify};
 use crate::Error;
 use crate::worker::Worker;
 
-/// How often a worker of a cluster looks whether it knows the others, after a start.
+/// After a start, how often a worker of a cluster checks whether it knows the others.
 const OTHERS_PAUSE: Duration = Duration::from_millis(100);
 
 /// The end of a run.
@@ -92,7 +92,7 @@ impl Worker {
                 }
             }
             Ended::Failed(error) => self.fail_job(&entry, error.to_string()).await,
-            Ended::Stopped => unreachable!("a run stops only when it is told to"),
+            Ended::Stopped => unreachable!("a run stops only on request"),
         }
     }
 

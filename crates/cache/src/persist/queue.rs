@@ -163,7 +163,7 @@ struct Bucket {
     refusal: String,
 }
 
-/// Such tries before operators are told.
+/// After this many such tries, operators see the bucket and the error.
 const REFUSED_MIN: u32 = 3;
 
 struct Slot {

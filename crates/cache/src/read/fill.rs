@@ -15,7 +15,7 @@ use crate::read::validity::Moment;
 use crate::warm_up::touched::Heard;
 use crate::worker::Worker;
 
-/// What was told of an object, by the under store or by another worker.
+/// What the under store or another worker has answered about an object.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Answered {
     /// As it was before the question.

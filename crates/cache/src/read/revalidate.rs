@@ -154,7 +154,7 @@ impl Worker {
     }
 
     /// As [`Worker::revalidate`], for a reader of a stale copy: the reader gets the copy when the under store does not
-    /// answer in time, or is known not to. The validation goes on without the reader.
+    /// answer in time, or is known not to. The validation continues without the reader.
     pub(super) async fn revalidate_in_time(
         self: &Arc<Self>,
         path: &ObjectPath,

@@ -37,12 +37,12 @@ pub(super) struct Waiting<'a> {
     answers: u64,
 }
 
-/// What becomes of a validation whose reader does not wait.
+/// What to do with a validation whose reader does not wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Validation {
     /// It has to run: [`SilentBuckets::ended`] follows.
     Runs,
-    /// The key is being validated, or so many others are that this one is left out.
+    /// The key is being validated already, or too many others are.
     IsLeftOut,
     /// There is no room for it, and the under store answers others.
     IsWaitedFor,

@@ -72,7 +72,7 @@ mod tests {
         assert!(flights.begin(&2).0.is_some(), "another key is other work");
         flight.expect("the first does the work").end(7);
         assert_eq!((first.await, second.await), (Ok(7), Ok(7)));
-        assert!(flights.begin(&1).0.is_some(), "what has ended begins anew");
+        assert!(flights.begin(&1).0.is_some(), "what has ended begins again");
     }
 
     #[tokio::test]

@@ -36,7 +36,7 @@ impl Worker {
             return Ok(None);
         }
         {
-            // Whoever has the lock may have ended all leases already.
+            // The holder of the lock may have ended all leases already.
             let Some(_no_change) = self.home.locks.try_lock(&path) else { return Ok(None) };
             let until = self.env.clock.monotonic() + longest + longest / DRIFT;
             if !self.home.granted.note(&path, Granted { reader, until }) {
@@ -121,7 +121,7 @@ impl Worker {
         self.end_granted(others.as_ref(), granted).await;
     }
 
-    /// Grants no more leases, and ends all: whoever becomes the home of these keys knows nothing of them.
+    /// Grants no more leases, and ends all: the next home of these keys knows nothing of them.
     pub(crate) async fn end_all_leases(&self) {
         let Some(others) = &self.others else { return };
         self.home.granted.close();

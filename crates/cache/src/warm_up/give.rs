@@ -88,7 +88,7 @@ impl Worker {
     /// validity, and so it is not given.
     fn heat(&self, object: &Object) -> Option<(u8, u32)> {
         let access = object.access();
-        // Reclaim carries forward what was read, and counts anew.
+        // Reclaim carries an object forward that was read, and resets its count of reads.
         let reads = access.reads.max(u8::from(access.carried));
         (reads > 0 && self.home.validity.age(object.generation()).is_some()).then(|| (reads, object.last_read()))
     }

@@ -46,7 +46,8 @@ impl HandOvers {
         state.waiting.keys().chain(state.running.keys()).cloned().collect()
     }
 
-    /// What waits is under way from here on. Of a worker that is being asked, more waits for the end of that.
+    /// Marks the waiting slots as running, and returns them. While a worker is being asked, its further slots keep
+    /// waiting.
     pub(super) fn begin(&self) -> Vec<(String, SlotSet)> {
         let mut state = self.state.lock();
         let State { waiting, running, .. } = &mut *state;

@@ -107,7 +107,7 @@ impl Worker {
 }
 
 /// Whether two descriptions show the same version, for versions that other clients wrote. Forebay's own versions are
-/// told apart by generation, because equal content may be written twice within a millisecond, or after the clock was
+/// distinguished by generation, because equal content may be written twice within a millisecond, or after the clock was
 /// set back.
 fn has_same_description(a: &ObjectInfo, b: &ObjectInfo) -> bool {
     (&a.etag, a.last_modified_ms, &a.headers, &a.user) == (&b.etag, b.last_modified_ms, &b.headers, &b.user)

@@ -90,7 +90,7 @@ impl Worker {
         let policy = self.policies.resolve(path);
         let info = ObjectInfo { tags, ..self.info_of(&policy, object).await?.as_ref().clone() };
         if record.state == State::Dirty && header_bytes(&info.headers, &info.user, &info.tags) > ATTRIBUTES_BYTES_MAX {
-            let context = "so many tags go to the under store by themselves, when it has the object";
+            let context = "this many tags are sent in a request of their own, once the under store has the object";
             return Err(Error::new(ErrorKind::SlowDown, context));
         }
         let generation = self.next_generation();

@@ -62,7 +62,7 @@ enum AnswerHead<'a> {
     Refused,
     /// The answer broke off.
     Broken,
-    /// The answer waits for whoever fetches it with this ticket.
+    /// The answer waits until it is fetched with this ticket.
     Waits(&'a str),
     Whole {
         status: u16,

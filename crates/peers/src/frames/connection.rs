@@ -130,7 +130,7 @@ async fn read_all(reader: impl AsyncRead + Unpin, unanswered: &Mutex<Unanswered>
             (unanswered.requests.remove(&number), unanswered.is_closed && unanswered.requests.is_empty())
         };
         if let Some(asked) = asked {
-            // Whoever has asked may have gone.
+            // The caller may have gone.
             let _ = asked.send(answer);
         }
         if is_over {

@@ -323,7 +323,7 @@ mod tests {
     }
 
     /// The other worker has stopped, for example. Others may wait for what these requests hold. When it takes answers
-    /// again, everything goes on.
+    /// again, everything continues.
     #[tokio::test]
     async fn requests_come_to_their_end_while_the_other_worker_takes_no_answers() {
         const REQUESTS: u64 = 2 * ANSWERS_MAX as u64;

@@ -111,7 +111,7 @@ struct SigningKey {
     key: [u8; 32],
 }
 
-/// Users whose keys are remembered; more than that begin anew.
+/// Users whose keys are cached. The next user after that empties the cache.
 const USERS_MAX: usize = 1024;
 
 impl SigningKeys {

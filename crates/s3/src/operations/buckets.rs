@@ -47,7 +47,7 @@ impl Operations {
         if let Some(region) = input.bucket_region.as_deref().filter(|region| *region != self.region) {
             check_region(region)?;
         }
-        // Who asks for a page is told where each bucket is: "Response Elements" of ListBuckets in the API Reference.
+        // A page names the region of each bucket: "Response Elements" of ListBuckets in the API Reference.
         let is_page = input.max_buckets.is_some()
             || input.prefix.is_some()
             || input.continuation_token.is_some()

@@ -296,8 +296,8 @@ fn copy_range(text: &str) -> S3Result<(u64, u64)> {
 
 const COPY_RANGE: &str = "x-amz-copy-source-range";
 
-/// versity/versitygw#610; localstack/localstack, `test_upload_part_copy_range`: a range that begins behind the end is
-/// told apart.
+/// versity/versitygw#610; localstack/localstack, `test_upload_part_copy_range`: a range that begins behind the end has
+/// an error of its own.
 fn outside_of_source(range: &str, size: u64) -> S3Error {
     if copy_range(range).is_ok_and(|(first, _)| first >= size) {
         return invalid_request("The specified copy range is invalid for the source object size");

@@ -101,7 +101,7 @@ impl Operations {
         if page.is_truncated && page.next_upload_id_marker.is_none() {
             page.next_upload_id_marker = self.first_upload(&bucket, page.next_key_marker.as_deref(), &mapper).await?;
         }
-        // What a page ends with is told also when it is the last: localstack/localstack,
+        // A page names its last entry even when it is the last page: localstack/localstack,
         // `test_list_multiparts_next_marker`.
         let (last_key, last_upload) =
             page.uploads.last().map(|last| (last.key.clone(), last.upload_id.clone())).unwrap_or_default();

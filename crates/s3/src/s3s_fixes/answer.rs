@@ -126,7 +126,7 @@ fn complete_error(response: &mut HttpResponse, context: &RequestContext, region:
     if !start.contains("<RequestId>") {
         completed.push_str(&format!("<RequestId>{}</RequestId>", context.id));
     }
-    // What clients look for: s3fs tells from the condition that a file exists, boto3 and s3cmd sign anew for the
+    // What clients look for: s3fs concludes from the condition that a file exists, boto3 and s3cmd sign again for the
     // region.
     let is_told = || details.iter().any(|(name, _)| name == "Condition");
     let is_conditional = matches!(code, "PreconditionFailed" | "ConditionalRequestConflict");

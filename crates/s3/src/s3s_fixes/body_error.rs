@@ -35,7 +35,7 @@ pub(crate) enum BodyError {
     TooLong,
     #[error("the tag that you provided is not valid")]
     BucketTag,
-    #[error("too many bodies that are held as a whole are under way")]
+    #[error("too many bodies that must be held as a whole are in flight")]
     Busy,
     #[error("the body of your POST request is not well-formed multipart/form-data")]
     Form,

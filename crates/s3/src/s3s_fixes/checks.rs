@@ -163,7 +163,7 @@ fn check_method(parts: &Parts) -> Check {
             StatusCode::BAD_REQUEST,
             "Insufficient information. Origin request header needed.",
         )),
-        // What a path does not have is told apart later, for methods that S3 has.
+        // Methods that S3 has, but not for this path, get their errors later.
         _ => Err(method_not_allowed(&parts.method, if parts.uri.path() == "/" { "SERVICE" } else { "OBJECT" })),
     }
 }

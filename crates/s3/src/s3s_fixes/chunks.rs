@@ -199,7 +199,7 @@ impl Chunks {
         Ok(())
     }
 
-    /// Framing of the client's chunks goes on only where it is signed.
+    /// Passes the framing of the client's chunks on only if it is signed.
     fn pass_framing(&mut self, bytes: Bytes) {
         if self.framing == Framing::Signed {
             self.ready.push_back(bytes);

@@ -214,7 +214,7 @@ fn given_md5(headers: &HeaderMap) -> Result<Option<[u8; 16]>, S3Error> {
     headers.get("content-md5").map(|value| md5(value.to_str().unwrap_or_default())).transpose()
 }
 
-/// Each becomes many times its bytes. More than 10,000 parts with all that is told of them.
+/// Each takes many times its bytes in memory. The limit is above 10,000 parts with all of their elements.
 const ELEMENTS_MAX: usize = 100_000;
 
 /// `None` when the document is not one of this kind.
@@ -284,7 +284,7 @@ fn root_of(document: &[u8]) -> Option<Vec<u8>> {
     }
 }
 
-/// A new bucket can have no tags here; wrong ones are told apart. Source: localstack/localstack,
+/// A new bucket can have no tags here. Invalid tags have errors of their own. Source: localstack/localstack,
 /// `test_create_bucket_with_tags_exc`.
 fn check_bucket_tags(document: &[u8]) -> Result<(), Refused> {
     let tags = tags_in(document).ok_or(BodyError::Document)?;

@@ -1,6 +1,6 @@
-//! POST forms, read and written anew before `s3s` parses them: it drops fields that it does not know, takes a policy
-//! that names no bucket for one of every bucket, knows one spelling of the headers of a part, and does not pass the
-//! name of the file on.
+//! POST forms, read and rewritten before `s3s` parses them: it drops fields that it does not know, takes a policy that
+//! names no bucket for one of every bucket, knows one spelling of the headers of a part, and does not pass the name of
+//! the file on.
 
 use std::sync::Arc;
 
@@ -223,7 +223,7 @@ impl<'a> Form<'a> {
                     return Err(Refused::field("acl", &String::from_utf8_lossy(value), String::new()));
                 }
                 "acl" if !HARMLESS_ACLS.contains(value) => return Err(BodyError::FormAcl.into()),
-                // Whoever sends them relies on them.
+                // Clients that send them rely on them.
                 "if-match" | "if-none-match" => return Err(BodyError::FormField.into()),
                 name if name.starts_with("x-amz-grant-") => return Err(BodyError::FormAcl.into()),
                 name if name.starts_with("x-amz-") && !name.starts_with("x-amz-meta-") && !FIELDS.contains(&name) => {
@@ -375,8 +375,8 @@ fn write_field(written: &mut Vec<u8>, delimiter: &[u8], name: &str, value: &[u8]
     Ok(())
 }
 
-/// Whose form it is. `s3s` is told so by a signature of Version 2: of one of Version 4 it knows the age, and refuses it
-/// after a quarter of an hour, where in S3 the policy alone says how long it holds.
+/// The signer of a form. `s3s` gets a signature of Version 2 for it. It would know the age of one of Version 4, and
+/// refuse it after a quarter of an hour, while in S3 the policy alone says how long it is valid.
 struct Signer {
     access_key: String,
     /// As `s3s` reads it.

@@ -19,8 +19,8 @@ use tokio::sync::oneshot;
 const SILENT_MAX: Duration = Duration::from_secs(10);
 const DECLARATION: &[u8] = b"<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n";
 
-/// The answer, or after [`SILENT_MAX`] a 200 whose body turns into the answer, an error included. The work goes on when
-/// the client goes away: what it began must not stay half done.
+/// The answer, or after [`SILENT_MAX`] a 200 whose body turns into the answer, an error included. The work continues
+/// when the client disconnects: what it began must not stay half done.
 pub(crate) async fn answer<F>(clock: Arc<dyn Clock>, work: F) -> Result<HttpResponse, StdError>
 where
     F: Future<Output = Result<HttpResponse, StdError>> + Send + 'static,

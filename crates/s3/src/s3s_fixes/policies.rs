@@ -79,8 +79,8 @@ fn size_of(value: &Value) -> Option<u64> {
     value.as_u64().or_else(|| value.as_str()?.parse().ok())
 }
 
-/// A condition of a policy without a fault that no form meets, as Amazon S3 repeats it: one that names no field, for
-/// want of the `$`, and a range of sizes that are no numbers.
+/// A condition that no form can meet, in an otherwise valid policy, as Amazon S3 repeats it: one that names no field
+/// because it lacks the `$`, or a range of sizes that are not numbers.
 pub(crate) fn impossible(policy: &str) -> Option<String> {
     let policy = read(policy)?;
     let mut conditions = policy.get("conditions")?.as_array()?.iter().filter_map(Value::as_array);

@@ -15,8 +15,8 @@ use s3s::StdError;
 use crate::metrics::Metrics;
 use crate::s3s_fixes::BodyError;
 
-/// A body that ends with [`BodyError::TooSlow`] when fewer than the least bytes come in a window. A window begins anew
-/// as soon as it has its bytes, and only time in which we wait counts.
+/// A body that ends with [`BodyError::TooSlow`] when fewer than the least bytes come in a window. A new window begins
+/// as soon as these bytes have come, and only time in which we wait counts.
 pub(crate) struct TimedBody<B> {
     body: Pin<Box<B>>,
     clock: Arc<dyn Clock>,

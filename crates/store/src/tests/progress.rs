@@ -29,7 +29,7 @@ pub(super) async fn rest(store: &Store) {
             return;
         }
     }
-    panic!("reclaim goes on although nobody writes: {:?}", store.counters());
+    panic!("reclaim continues although nobody writes: {:?}", store.counters());
 }
 
 /// Opens the store again without a snapshot, which would show what the segments do not.

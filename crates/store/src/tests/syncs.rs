@@ -84,7 +84,7 @@ async fn a_failed_sync_is_answered_with_no_ack_and_never_tried_again() {
         check_error(try_put(&store, "late", &pattern(1, 10)).await, ErrorKind::Failed, "no directory takes writes");
         assert_eq!(disk.syncs(), syncs, "no sync is tried again");
         assert!(store.health()[0].failed.as_ref().unwrap().contains("could not sync"));
-        assert_eq!(read(&store, "good").await.unwrap(), pattern(1, 100), "reads go on");
+        assert_eq!(read(&store, "good").await.unwrap(), pattern(1, 100), "reads continue");
         assert!(store.peek(b"a").is_none());
         assert!(store.close().await.is_err());
         disk.power_loss(seed);

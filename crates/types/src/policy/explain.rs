@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 use super::{PathPolicy, PolicyRule, PolicySet, rule_matches};
 use crate::ObjectPath;
 
-/// The settings of a rule, as rules name them, in the order in which they are told.
+/// The settings of a rule, as rules name them, in the order in which they are shown.
 const SETTINGS: [&str; 14] = [
     "writeMode",
     "writeBackMaxSize",

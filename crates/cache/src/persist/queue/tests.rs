@@ -92,7 +92,7 @@ fn neither_small_nor_large_uploads_of_a_slow_under_store_keep_others() {
     push_many(&queue, "bucket", 1, 100);
     let others = take_all(&queue);
     assert_eq!(others.len(), 3, "{others:?}");
-    // They go on as long as they bring anything.
+    // They continue as long as they succeed.
     for path in others {
         queue.succeeded(&path);
         queue.push(path.clone(), entry(2000));
@@ -171,7 +171,7 @@ fn check_failing_and_sound(failing_size: u64, sound_size: u64) {
         queue.failed(key, Blame::UnderStore);
     }
     clock.advance(Duration::from_secs(1));
-    let oldest = take(&queue).expect("all that was under way fails for one reason, and makes one pause");
+    let oldest = take(&queue).expect("all that was in flight fails for one reason, and makes one pause");
     queue.failed(&oldest, Blame::UnderStore);
     clock.advance(Duration::from_secs(2));
     assert_eq!(take(&queue), Some(path("sound")), "after the oldest comes the newest");
@@ -557,7 +557,7 @@ fn how_long_a_key_waits_is_told() {
     queue.push(path("a"), entry(1));
     assert_eq!(queue.next_try(&path("a")), Some(Duration::ZERO), "it is ready");
     take(&queue).unwrap();
-    assert_eq!(queue.next_try(&path("a")), Some(Duration::ZERO), "it is under way");
+    assert_eq!(queue.next_try(&path("a")), Some(Duration::ZERO), "it is in flight");
     let Pause { pause, .. } = queue.failed(&path("a"), Blame::Object);
     assert_eq!(queue.next_try(&path("a")), Some(pause));
     clock.advance(pause);

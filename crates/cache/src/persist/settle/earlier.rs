@@ -371,7 +371,7 @@ mod tests {
                     bench.now += Duration::from_millis(below(3_000));
                     let key = below(4) as usize;
                     match below(8) {
-                        // It was answered, and the key is written again; or a write of another mode begins anew.
+                        // It was answered, and the key is written again; or a write of another mode starts afresh.
                         0 => {
                             if bench.may_send(key as u64) {
                                 (sent[key], earlier_sent[key]) = (None, None);
