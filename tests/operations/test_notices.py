@@ -142,6 +142,23 @@ def test_a_bucket_that_the_under_store_has_lost_is_told(start, tmp_path, behind,
     assert CommandLine(server).run("verify", "/").returncode == 0
 
 
+def test_a_full_directory_under_store_is_told_with_its_reason(start, tmp_path):
+    place = Tmpfs(tmp_path / "place", 1).mount()
+    try:
+        config = f'{UPLOADS}[mounts]\nsmall = "file://{place.at}"\n'
+        server = start(Forebay(tmp_path / "server", "WRITE_BACK", config=config))
+        for number in range(3):
+            boto(server).put_object(Bucket="small", Key=f"key-{number}", Body=os.urandom(600_000))
+        reason = "No space left on device"
+        eventually("the reason in the log", lambda: reason in server.log.read_text())
+        eventually("the reason beside the mount", lambda: reason in CommandLine(server).text("mounts"))
+        told = eventually("the notice", lambda: notice(server, "under-store-unreachable"))
+        assert reason in told["title"], told
+    finally:
+        server.kill()
+        place.detach()
+
+
 def test_keys_that_may_not_write_are_told_when_something_is_uploaded(start, tmp_path, behind):
     server = start(Forebay(tmp_path / "server", "WRITE_BACK", behind, UPLOADS))
     boto(server).create_bucket(Bucket="kept")

@@ -18,7 +18,9 @@ pub(super) fn mounts(target: &Target) -> Result<(), Failure> {
     let mut table = Table::new(&["BUCKET", "STATE", ">ERRORS", "UNDER STORE", "PROBLEM"]);
     for mount in answer.read::<Vec<UnderStoreStatus>>()? {
         let buckets = if mount.buckets.is_empty() { "(all others)".to_owned() } else { mount.buckets.join(", ") };
-        let problem = mount.problem.as_deref().map_or("-".to_owned(), escaped);
+        // The last probe may have been long before the outage.
+        let failing = mount.last_error.as_deref().filter(|_| mount.circuit != CircuitState::Closed);
+        let problem = mount.problem.as_deref().or(failing).map_or("-".to_owned(), escaped);
         table.row([escaped(&buckets), state(&mount).to_owned(), count(mount.errors), escaped(&mount.url), problem]);
     }
     print(&table.text())

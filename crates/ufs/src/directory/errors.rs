@@ -12,10 +12,8 @@ pub(super) fn failed(doing: &str, error: io::Error) -> Error {
         io::ErrorKind::InvalidFilename | io::ErrorKind::InvalidInput => ErrorKind::Invalid,
         _ => ErrorKind::Unavailable,
     };
-    Error {
-        source: Some(Box::new(error)),
-        ..Error::new(kind, format!("the directory behind the mount: could not {doing}"))
-    }
+    // Notices, logs and jobs show the text alone, so the reason is part of it.
+    Error::new(kind, format!("the directory behind the mount: could not {doing}: {error}"))
 }
 
 /// Whether an error means that there is no such object: it is absent, or a directory or a link is in the way.
