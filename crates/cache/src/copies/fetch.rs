@@ -14,7 +14,7 @@ use super::wanted::Ended;
 use crate::home::lost::not_all_at_home;
 use crate::policies::groups::group_of;
 use crate::worker::Worker;
-use crate::{Error, ErrorKind, HeldBytes, Needs, OtherWorkers, Result};
+use crate::{CopyId, Error, ErrorKind, HeldBytes, Needs, OtherWorkers, Result};
 
 /// Objects that are fetched at once.
 pub(crate) const FETCHES_MAX: usize = 4;
@@ -130,13 +130,20 @@ impl Worker {
         let (key, generation) = (key.clone(), wanted.generation);
         let object = NewObject { key: key.clone(), generation, metadata, annex, pinned: true, group, size };
         let staged = writer.finish(object).await?;
+        let id = CopyId { key: key.clone(), generation };
         let transaction = Transaction {
             checks: vec![Check { key, version: Some(version) }],
             local: LocalChange { publish: vec![staged], ..LocalChange::default() },
             ..Transaction::default()
         };
         match self.catalog.commit(transaction).await {
-            Ok(_) => Ok(true),
+            Ok(_) => {
+                // The slot was given up meanwhile, after the look at what is here of it.
+                if !self.home.locks.has(path) {
+                    self.kept.ask_later(id, 0);
+                }
+                Ok(true)
+            }
             Err(error) if error.kind == CatalogErrorKind::Conflict => Ok(false),
             Err(error) => Err(error.into()),
         }
