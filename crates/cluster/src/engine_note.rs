@@ -6,6 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use forebay_catalog::{Engine, Result};
 use forebay_env::sync::Mutex;
+use forebay_env::sync::atomic::{AtomicU64, Ordering};
 use forebay_env::{Env, Task};
 use forebay_store::{Commit, Store, ValueWrite};
 use forebay_types::Durability;
@@ -46,20 +47,33 @@ pub async fn older_engine(engine: &dyn Engine, store: &Store, worker: &WorkerId)
 /// What this process has noted.
 #[derive(Default)]
 pub(crate) struct EngineNotes {
+    /// How many commits the engine has done for this process.
+    commits: AtomicU64,
     last: Mutex<Option<Note>>,
 }
 
 struct Note {
-    version: u64,
+    commits: u64,
     at: Duration,
     task: Task<()>,
 }
 
 impl EngineNotes {
-    /// Notes the version of the worker's record in the background, unless that was done a moment ago.
-    pub(crate) fn note(&self, env: &Env, store: &Store, worker: &WorkerId, version: u64) {
+    /// The engine has done a commit.
+    pub(crate) fn committed(&self) {
+        self.commits.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// What [`EngineNotes::note`] needs, from before the version was read.
+    pub(crate) fn commits(&self) -> u64 {
+        self.commits.load(Ordering::SeqCst)
+    }
+
+    /// Notes the version of the worker's record in the background, unless that was done a moment ago. After the first
+    /// time only when there were commits since: a worker that only renews its lease writes nothing to its disks.
+    pub(crate) fn note(&self, env: &Env, store: &Store, worker: &WorkerId, commits: u64, version: u64) {
         let (mut last, now) = (self.last.lock(), env.clock.monotonic());
-        let is_due = |last: &Note| last.version != version && now >= last.at + INTERVAL && last.task.is_finished();
+        let is_due = |last: &Note| last.commits != commits && now >= last.at + INTERVAL && last.task.is_finished();
         if !last.as_ref().is_none_or(is_due) {
             return;
         }
@@ -71,7 +85,7 @@ impl EngineNotes {
                 tracing::debug!(%error, "how far the engine was could not be noted");
             }
         });
-        *last = Some(Note { version, at: now, task });
+        *last = Some(Note { commits, at: now, task });
     }
 }
 
@@ -87,7 +101,7 @@ mod tests {
 
     #[tokio::test]
     async fn an_engine_that_was_brought_back_from_a_backup_is_older_than_what_was_seen() {
-        let (env, disk) = (Env::real(), MemoryDisk::default());
+        let ((env, clock), disk) = (Env::simulated(1), MemoryDisk::default());
         let store = Store::open(env.clone(), vec![Arc::new(disk)], Settings::new(vec![64 << 20]), None).await.unwrap();
         let [worker, other] = ["a", "b"].map(|name| WorkerId::new(name).unwrap());
         let write = [ValueWrite { key: worker_key(&worker), value: Some(Bytes::from_static(b"record")) }];
@@ -97,8 +111,19 @@ mod tests {
         assert!(backup < seen);
         assert_eq!(older_engine(&engine, &store, &worker).await.unwrap(), None, "nothing is noted");
         let notes = EngineNotes::default();
-        notes.note(&env, &store, &worker, seen);
-        notes.last.lock().take().unwrap().task.join().await;
+        let note = async |version| {
+            notes.note(&env, &store, &worker, notes.commits(), version);
+            while !notes.last.lock().as_ref().unwrap().task.is_finished() {
+                tokio::task::yield_now().await;
+            }
+            clock.advance(INTERVAL);
+        };
+        note(backup).await;
+        note(seen).await;
+        let noted = store.value(ENGINE_KEY).unwrap().value;
+        assert!(noted.starts_with(&backup.to_be_bytes()), "without a commit, a renewal of the lease is not noted");
+        notes.committed();
+        note(seen).await;
         assert_eq!(older_engine(&engine, &store, &worker).await.unwrap(), None);
         let restored = MemoryEngine::default();
         let lost = Some(OlderEngine { seen, found: 0 });

@@ -180,9 +180,10 @@ impl HomeCatalog {
     /// `Corrupt` for records that can't be decoded; whatever the engine answers.
     pub async fn look(&self, place: impl Fn(&[WorkerId]) -> Placement) -> Result<View> {
         let owned = self.inner.owned.read().clone();
-        let (view, version) = self.inner.ownership().look(&owned, place).await?;
         let Inner { env, store, worker, engine_notes, .. } = &*self.inner;
-        version.inspect(|version| engine_notes.note(env, store, worker, *version));
+        let commits = engine_notes.commits();
+        let (view, version) = self.inner.ownership().look(&owned, place).await?;
+        version.inspect(|version| engine_notes.note(env, store, worker, commits, *version));
         Ok(view)
     }
 
@@ -646,6 +647,7 @@ impl Inner {
             }
             return Err(error);
         }
+        self.engine_notes.committed();
         // It holds. A start that misses some of the rest makes it up.
         let written: Vec<Bytes> = writes.iter().map(|write| write.key.clone()).collect();
         let commit = Commit { publish, forget: pinned, annotate: local.annotate, writes, may_wait };

@@ -75,17 +75,15 @@ pub(crate) async fn note(config: &Config, catalog: &dyn Catalog) -> Result<(), F
     if noted(catalog).await?.as_ref() == Some(&present) {
         return Ok(());
     }
-    let value = serde_json::to_vec(&present).expect("its keys are text").into();
-    let writes = vec![ValueWrite { key: UNDER_STORES_KEY.into(), value: Some(value) }];
+    let writes = vec![ValueWrite { key: UNDER_STORES_KEY.into(), value: Some(records::encode_json(&present)) }];
     let transaction = Transaction { writes, durability: Durability::Fsync, ..Transaction::default() };
     catalog.commit(transaction).await.map_err(failed)?;
     Ok(())
 }
 
-/// `None` also when a later release has noted them in another way. Then nothing is compared.
 async fn noted(catalog: &dyn Catalog) -> Result<Option<UnderStores>, Failure> {
     let noted = catalog.get(UNDER_STORES_KEY).await.map_err(failed)?;
-    Ok(noted.and_then(|noted| serde_json::from_slice(&noted.value).ok()))
+    noted.map(|noted| records::decode_json("under stores", &noted.value)).transpose().map_err(failed)
 }
 
 fn failed(error: Error) -> Failure {

@@ -89,18 +89,14 @@ pub(crate) fn read(text: &str, info: &mut ObjectInfo, has_md5: bool) -> Option<S
             _ => {}
         }
     }
-    let is_of_other_bytes = has_md5 && differ(info.etag.md5(), found.etag.md5());
+    let md5s = info.etag.md5().zip(found.etag.md5()).filter(|_| has_md5);
+    let is_of_other_bytes = md5s.is_some_and(|(theirs, ours)| theirs != ours);
     if size? != info.size || is_of_other_bytes || contradict(&info.checksums, &found.checksums) {
         return None;
     }
     let stamp = Stamp { generation: generation? };
     *info = found;
     Some(stamp)
-}
-
-/// `None` is equal to everything.
-fn differ<T: PartialEq>(one: Option<T>, other: Option<T>) -> bool {
-    one.zip(other).is_some_and(|(one, other)| one != other)
 }
 
 /// Whether two checksums of a whole object, by one algorithm, differ.
