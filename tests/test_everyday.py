@@ -29,6 +29,8 @@ def test_one_process_has_all_tests_of_a_directory_with_one_server():
     for elsewhere in ("s3/test_one.py::test[s3-WRITE_BACK]", "clients/test_one.py::test[directory-WRITE_BACK]"):
         assert group_of(one) != group_of(elsewhere)
     assert group_of("cli/test_top.py::test[a]") == group_of("cli/test_top.py::test_b") != group_of("cli/test_tls.py::test")
+    # These start all that they need themselves, and take long.
+    assert group_of("cluster/test_drain.py::test_a") != group_of("cluster/test_drain.py::test_b")
 
 
 @pytest.fixture(scope="module")

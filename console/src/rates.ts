@@ -13,7 +13,7 @@ export interface Rates {
   throttled: number;
 }
 
-/** Per second, by URL; none for a store that was not there before, or whose counters began anew. */
+/** Per second, by URL; none for a store that was not there before, or whose counters restarted at 0. */
 export function ratesBetween(before: Counted | undefined, now: Counted): Map<string, Rates> {
   const rates = new Map<string, Rates>();
   if (!before || now.timeMs <= before.timeMs) return rates;

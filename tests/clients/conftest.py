@@ -43,12 +43,25 @@ def client(request, server, tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def many(server, s3):
-    """A bucket with 10,000 objects, which nobody changes."""
+    """A bucket with 10,000 objects, which nobody changes.
+
+    A mode that writes to the under store at once finds them there: the listings are the same, and take half a minute less.
+    """
     s3.create_bucket(Bucket="many-objects")
-    fill(server, "many-objects", many_keys())
+    mode, behind = getattr(server, "mode", None), getattr(server, "behind", None)
+    if mode not in ("WRITE_THROUGH", "NO_CACHE"):
+        fill(server, "many-objects", many_keys())
+    elif behind is not None:
+        fill(behind, "many-objects", many_keys())
+    else:
+        for key in many_keys():
+            file = server.under / "many-objects" / key
+            file.parent.mkdir(exist_ok=True)
+            file.write_bytes(b"filled")
     return "many-objects"
 
 
 @pytest.fixture
-def scene(server, client, s3, bucket, many, tmp_path):
+def scene(request, server, client, s3, bucket, tmp_path):
+    many = functools.partial(request.getfixturevalue, "many")
     return Scene(client, s3, functools.partial(fill, server), bucket, many, tmp_path)

@@ -27,7 +27,8 @@ class Scene:
     s3: typing.Any
     fill: typing.Callable
     bucket: str
-    many: str
+    # The name of a bucket with the objects of `many_keys`, which is made when it is asked for.
+    many: typing.Callable
     tmp: pathlib.Path
 
     def stored(self, key):
@@ -202,18 +203,18 @@ def rename(scene):
 
 @scenario("recursive listing of 10,000 keys", "list")
 def list_many(scene):
-    keys, prefixes = scene.client.list(scene.many)
+    keys, prefixes = scene.client.list(scene.many())
     assert len(keys) == 10_000 and not prefixes
     assert sorted(keys) == many_keys()
-    keys, _ = scene.client.list(scene.many, "dir-07/")
+    keys, _ = scene.client.list(scene.many(), "dir-07/")
     assert sorted(keys) == [key for key in many_keys() if key.startswith("dir-07/")]
 
 
 @scenario("listing with a delimiter", "list")
 def list_with_delimiter(scene):
-    keys, prefixes = scene.client.list(scene.many, "", "/")
+    keys, prefixes = scene.client.list(scene.many(), "", "/")
     assert (sorted(keys), sorted(prefixes)) == ([], [f"dir-{number:02}/" for number in range(100)])
-    keys, prefixes = scene.client.list(scene.many, "dir-42/", "/")
+    keys, prefixes = scene.client.list(scene.many(), "dir-42/", "/")
     assert (sorted(keys), list(prefixes)) == ([f"dir-42/file-{number:03}" for number in range(100)], [])
 
 

@@ -41,7 +41,7 @@ def test_the_sdk_for_java_1_follows_redirects(cluster, tmp_path):
     try:
         for name in RUN:
             (tmp_path / name).mkdir()
-            SCENARIOS[name][2](Scene(client, workers[0].s3(), functools.partial(fill, workers[0]), BUCKET, BUCKET, tmp_path / name))
+            SCENARIOS[name][2](Scene(client, workers[0].s3(), functools.partial(fill, workers[0]), BUCKET, lambda: BUCKET, tmp_path / name))
             for key in list_keys(workers[0]):
                 workers[0].s3().delete_object(Bucket=BUCKET, Key=key)
     finally:

@@ -22,6 +22,9 @@ NAMED_ONLY = ("directory", "NO_CACHE")
 # Directories with something else that is slow to start.
 ONE_PROCESS = {"console"}
 
+# Directories whose tests start servers of their own, and mostly wait for what these do by themselves. The longest tests are first.
+WAITING = ["cluster", "faults", "operations"]
+
 
 def deployments_of(definition):
     """The deployments that a client test is for."""
@@ -68,4 +71,12 @@ def group_of(test_id):
     """What has to run in one process: all tests of a directory with one server, those with a browser, or those of a file."""
     file, deployment = test_id.partition("::")[0], deployment_in(test_id)
     directory = file.rpartition("/")[0]
-    return f"{directory} {deployment}" if deployment else directory if directory in ONE_PROCESS else file
+    if deployment:
+        return f"{directory} {deployment}"
+    return directory if directory in ONE_PROCESS else test_id if directory == WAITING[0] else file
+
+
+def waits(group):
+    """The place of a group among those whose tests wait, or None: its tests need a processor."""
+    directory = group.partition("/")[0]
+    return WAITING.index(directory) if directory in WAITING else None

@@ -8,11 +8,11 @@ export function Space({ status }: { status: Status }) {
   const parts = [
     { name: "pinned", bytes: pinnedBytes, colour: 2, about: "not yet in the under store, or meant to stay here" },
     { name: "evictable", bytes: evictableBytes, colour: 1, about: "the under store has it too" },
-    { name: "overhead", bytes: overheadBytes, colour: 5, about: "headers, and what was overwritten, deleted or evicted and waits for reclaim" },
+    { name: "overhead", bytes: overheadBytes, colour: 5, about: "headers, and what was overwritten, deleted or evicted and awaits reclaim" },
     { name: "free", bytes: freeBytes, colour: 6, about: "" },
   ];
   if (unavailableBytes > 0) {
-    parts.push({ name: "not there", bytes: unavailableBytes, colour: 4, about: "others have taken it on the disks" });
+    parts.push({ name: "unavailable", bytes: unavailableBytes, colour: 4, about: "taken on the disks by others than the cache" });
   }
   const label = parts.map((part) => `${part.name} ${bytes(part.bytes)}, ${percent(part.bytes / all)}`).join("; ");
   let start = 0;

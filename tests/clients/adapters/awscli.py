@@ -1,11 +1,33 @@
 """The AWS command line, version 1 (version 2 is in no package registry)."""
 
 import json
+import multiprocessing
+import os
 import pathlib
 import re
 import sys
+import tempfile
 
-from client import CommandLine, Head
+from client import CALL_SECONDS, CommandLine, Head, Refused
+
+# Each command runs in a process of its own, forked from one that has loaded the AWS CLI: loading takes most of the time of a command.
+PROCESSES = multiprocessing.get_context("forkserver")
+PROCESSES.set_forkserver_preload(["awscli.clidriver", "awscli.customizations.s3.s3", "botocore.auth", "s3transfer.manager", __name__])
+
+
+def command_line(arguments, environment, files):
+    """What the command `aws` does, with these files as standard input, output and error."""
+    import awscli.clidriver
+
+    for number, (name, flags) in enumerate(zip(files, (os.O_RDONLY, os.O_WRONLY, os.O_WRONLY))):
+        os.dup2(os.open(name, flags), number)
+    sys.stdin, sys.stdout, sys.stderr = open(0), open(1, "w"), open(2, "w")
+    # Loading has noted in the environment where the models of the services are.
+    environment |= {"AWS_DATA_PATH": os.environ["AWS_DATA_PATH"]}
+    os.environ.clear()
+    os.environ.update(environment)
+    sys.argv = ["aws", *arguments]
+    sys.exit(awscli.clidriver.main())
 
 
 class AwsCommandLine(CommandLine):
@@ -18,8 +40,24 @@ class AwsCommandLine(CommandLine):
 
     unnameable = {"trailing slash": "`aws s3 cp` treats it as a directory and appends a name"}
 
-    def command(self):
-        return [sys.executable, pathlib.Path(sys.executable).parent / "aws", "--endpoint-url", self.server.endpoint]
+    def run(self, *arguments, stdin=None):
+        words = ["--endpoint-url", self.server.endpoint, *map(str, arguments)]
+        with tempfile.TemporaryDirectory() as directory:
+            files = [pathlib.Path(directory) / name for name in ("stdin", "stdout", "stderr")]
+            for file in files:
+                file.write_bytes(b"")
+            files[0].write_bytes(stdin or b"")
+            process = PROCESSES.Process(target=command_line, args=(words, self.environment(), files))
+            process.start()
+            process.join(CALL_SECONDS)
+            if process.exitcode is None:
+                process.kill()
+                process.join()
+                raise TimeoutError(f"{arguments} takes longer than {CALL_SECONDS} s")
+            printed, said = files[1].read_bytes(), files[2].read_text(errors="replace")
+        if process.exitcode != 0:
+            raise Refused(self.kind_of(said + printed.decode(errors="replace")), f"{arguments}: {said}")
+        return printed
 
     def environment(self):
         return super().environment() | {"AWS_PAGER": "", "LC_ALL": "C.UTF-8"}
