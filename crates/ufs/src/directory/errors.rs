@@ -9,7 +9,10 @@ pub(super) fn failed(doing: &str, error: io::Error) -> Error {
     let kind = match error.kind() {
         io::ErrorKind::NotFound => ErrorKind::NotFound,
         io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => ErrorKind::Denied,
-        io::ErrorKind::InvalidFilename | io::ErrorKind::InvalidInput => ErrorKind::Invalid,
+        // The last one: a file system is mounted below the directory of the bucket. Other keys can be written.
+        io::ErrorKind::InvalidFilename | io::ErrorKind::InvalidInput | io::ErrorKind::CrossesDevices => {
+            ErrorKind::Invalid
+        }
         _ => ErrorKind::Unavailable,
     };
     // Notices, logs and jobs show the text alone, so the reason is part of it.

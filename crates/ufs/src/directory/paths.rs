@@ -246,7 +246,12 @@ pub(crate) fn make_location(tree: &Tree, key: &str) -> io::Result<FileLocation> 
                     tree.rename(directory, &beside(directory))?;
                     make_directory(tree, directory)?;
                 }
-                Ok(_) => return Err(io::Error::new(io::ErrorKind::PermissionDenied, "something else has the name")),
+                // Of this key alone: the others of the mount can be written.
+                Ok(_) => {
+                    let problem =
+                        format!("{directory:?} is a symbolic link or a special file, and links are not followed");
+                    return Err(io::Error::new(io::ErrorKind::InvalidInput, problem));
+                }
                 Err(error) if error.kind() == io::ErrorKind::NotFound => make_directory(tree, directory)?,
                 Err(error) => return Err(error),
             }

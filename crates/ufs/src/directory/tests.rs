@@ -92,6 +92,11 @@ async fn no_key_and_no_link_leads_out_of_the_directory() {
         assert_eq!(found.unwrap_err().kind, ErrorKind::NotFound, "{key}");
         store.delete(&ObjectKey::new(key).unwrap(), Condition::Always).await.unwrap();
     }
+    for key in ["link/secret", "link/deeper/new", "file/below"] {
+        let refused = store.put(&ObjectKey::new(key).unwrap(), upload(b"x")).await.unwrap_err();
+        assert_eq!(refused.kind, ErrorKind::Invalid, "{key}: {refused}: the other keys can be written");
+    }
+    assert_eq!(std::fs::read_dir(secret.path()).unwrap().count(), 1);
     assert_eq!(std::fs::read(secret.path().join("secret")).unwrap(), b"secret");
     let page = store.list(&ListRequest { limit: 100, ..ListRequest::default() }).await.unwrap();
     assert!(page.objects.iter().all(|object| !object.key.contains("secret") && object.key != "file"));
