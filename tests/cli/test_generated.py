@@ -5,7 +5,7 @@ import subprocess
 import pytest
 
 # Every family of commands has one of these.
-COMMANDS = ["status", "health", "mounts", "stat", "ls", "check-cached", "policy", "load", "free", "persist", "undeliverable", "verify", "scrub", "jobs", "cluster", "top"]
+COMMANDS = ["status", "health", "mounts", "stat", "ls", "check-cached", "policy", "load", "free", "persist", "undeliverable", "verify", "scrub", "jobs", "cluster", "top", "salvage"]
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish", "elvish", "powershell"])

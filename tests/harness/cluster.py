@@ -142,6 +142,15 @@ class Cluster:
                 server.kill()
 
 
+def start_with_bucket(workers, bucket):
+    """Starts workers until they share the slots, and each of them knows that the under store has this bucket."""
+    for worker in workers:
+        worker.start()
+    wait_until_shared(workers)
+    for worker in workers:
+        worker.s3().list_objects_v2(Bucket=bucket)
+
+
 def wait_until_shared(workers):
     """Waits until each of these workers sees that all of them live, and that all slots are where they belong."""
 

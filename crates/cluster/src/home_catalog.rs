@@ -21,10 +21,11 @@ use tokio::sync::{Mutex as AsyncMutex, RwLock as AsyncRwLock};
 use tracing::Instrument;
 
 use crate::ClusterSettings;
-use crate::engine_note::EngineNotes;
+use crate::engine_note::engine_note;
 use crate::generations::Blocks;
 use crate::layout::{self, BEHIND_ALL, WorkerId};
 use crate::leaving::LeavingResult;
+use crate::lives::Lives;
 use crate::member_record::{Addresses, MemberRecord};
 use crate::ownership::{FormerHomes, Ownership};
 use crate::placement::Placement;
@@ -47,13 +48,6 @@ const ALL_KEYS: &[(&[u8], &[u8])] = &[(b"", BEHIND_ALL)];
 /// How often shared records are read again, or a change of them is tried again, because another worker was quicker.
 /// They change when operators change something, so once is nearly always enough.
 const SHARED_TRIES: usize = 100;
-
-/// The lives that had this store, the last ones: eight bytes each, big-endian. In the store alone, behind the keys of
-/// the catalog.
-const LIVES_KEY: &[u8] = b"\xfflives";
-
-/// Of those the last but one is on the engine, unless starts have failed since.
-const LIVES_MAX: usize = 100;
 
 #[derive(Debug, Clone)]
 pub struct HomeSettings {
@@ -104,7 +98,6 @@ struct Inner {
     undecided: Mutex<Vec<Staged>>,
     /// See [`Catalog::take_unnamed`].
     unnamed: Mutex<Vec<Staged>>,
-    engine_notes: EngineNotes,
 }
 
 impl HomeCatalog {
@@ -146,7 +139,6 @@ impl HomeCatalog {
             shared_changes,
             undecided,
             unnamed,
-            engine_notes: EngineNotes::default(),
         };
         tried(&inner.env, || inner.forget_earlier_life(lives.own)).await?;
         let told = addresses.map(|addresses| MemberRecord::new(addresses, under_stores.clone()));
@@ -180,11 +172,15 @@ impl HomeCatalog {
     /// `Corrupt` for records that can't be decoded; whatever the engine answers.
     pub async fn look(&self, place: impl Fn(&[WorkerId]) -> Placement) -> Result<View> {
         let owned = self.inner.owned.read().clone();
-        let Inner { env, store, worker, engine_notes, .. } = &*self.inner;
-        let commits = engine_notes.commits();
-        let (view, version) = self.inner.ownership().look(&owned, place).await?;
-        version.inspect(|version| engine_notes.note(env, store, worker, commits, *version));
-        Ok(view)
+        self.inner.ownership().look(&owned, place).await
+    }
+
+    /// Writes a record that is of no path. Only the process that has the worker's stream can.
+    ///
+    /// # Errors
+    /// `Unavailable` when this process was ended by another one; whatever the engine answers.
+    pub async fn note(&self, write: ValueWrite) -> Result<()> {
+        self.inner.stream.commit(vec![write]).await
     }
 
     /// Makes this worker the home of more slots. Their records can be read and changed from here on.
@@ -245,34 +241,6 @@ impl HomeCatalog {
     /// `Unavailable` when the slots are lost.
     pub async fn leave(&self) -> Result<()> {
         self.inner.stream.leave().await
-    }
-}
-
-/// The processes that had this store: they have ended, for the store has one at a time.
-struct Lives {
-    own: u64,
-    before: Vec<u64>,
-}
-
-impl Lives {
-    /// Notes a new one before the engine hears of it. Without the note, the next start must wait for the end of a
-    /// lease.
-    async fn begin(env: &Env, store: &Store) -> Self {
-        let noted = store.value(LIVES_KEY).map(|found| found.value).unwrap_or_default();
-        let (lives, _) = noted.as_chunks::<8>();
-        let before: Vec<u64> = lives.iter().map(|life| u64::from_be_bytes(*life)).collect();
-        let own = env.random.next_u64();
-        let kept = before.iter().skip((before.len() + 1).saturating_sub(LIVES_MAX)).chain([&own]);
-        let value: Vec<u8> = kept.flat_map(|life| life.to_be_bytes()).collect();
-        let write = ValueWrite { key: Bytes::from_static(LIVES_KEY), value: Some(value.into()) };
-        if let Err(error) = store.commit(Commit { writes: vec![write], ..Commit::default() }, Durability::Fsync).await {
-            tracing::warn!(%error, "the next start has to wait for the end of this worker's lease");
-        }
-        Self { own, before }
-    }
-
-    fn had(&self, life: u64) -> bool {
-        self.before.contains(&life)
     }
 }
 
@@ -647,9 +615,10 @@ impl Inner {
             }
             return Err(error);
         }
-        self.engine_notes.committed();
         // It holds. A start that misses some of the rest makes it up.
         let written: Vec<Bytes> = writes.iter().map(|write| write.key.clone()).collect();
+        let note = engine_note(&self.worker, self.stream.position());
+        let writes = writes.into_iter().chain([note]).collect();
         let commit = Commit { publish, forget: pinned, annotate: local.annotate, writes, may_wait };
         let version = self.apply(commit).await;
         for key in &written {

@@ -87,7 +87,7 @@ impl ClusterIdentity {
             Some(owner) if owner.value == self.id.as_bytes() => return Ok(()),
             Some(_) => {
                 return Err(refused(
-                    "they belong to another cluster: give its name and engine, or other directories. If name and engine are right, etcd has lost its data: restore its last backup, because the objects in these directories can't be found without it".to_owned(),
+                    "they belong to another cluster: give its name and engine, or other directories. If name and engine are right, etcd has lost its data: restore its last backup, because the objects in these directories can't be found without it. If there is none, forebay salvage brings them out".to_owned(),
                 ));
             }
             None if has_forgotten || store.scan(b"", BEHIND_ALL, 1).is_empty() => {}

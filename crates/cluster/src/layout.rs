@@ -14,6 +14,7 @@
 //! | `own/{worker}/{key}` | a record that is of one worker alone |
 //! | `shared/{key}` | a record of the whole cluster |
 //! | `shared-revision` | counts the changes of those: see `shared_revision.rs` |
+//! | `under-stores` | where the buckets were at the last start of a worker: see [`UNDER_STORES_KEY`] |
 
 use std::fmt;
 use std::sync::Arc;
@@ -22,6 +23,8 @@ use bytes::Bytes;
 use forebay_catalog::records::{self, Scope};
 use forebay_catalog::{Error, ErrorKind, Result, Slot, SlotCount};
 
+/// Where the buckets were at the last start of a worker. This crate only reserves the key.
+pub const UNDER_STORES_KEY: &[u8] = b"under-stores";
 pub(crate) const CLUSTER_KEY: &[u8] = b"cluster";
 pub(crate) const IDENTITY_KEY: &[u8] = b"identity";
 
@@ -97,11 +100,24 @@ pub(crate) fn slot_prefix(slot: Slot) -> Bytes {
     format!("catalog/{slot}/").into()
 }
 
+/// The keys of the records of all paths, in the order of their slots: from the first up to, not including, the second.
+pub fn path_records_range() -> (Bytes, Bytes) {
+    range_of(PATH_RECORDS_PREFIX)
+}
+
+/// The record's own key, from its key in the engine.
+pub fn parse_path_record_key(key: &[u8]) -> Option<&[u8]> {
+    let rest = key.strip_prefix(PATH_RECORDS_PREFIX)?;
+    let slash = rest.iter().position(|byte| *byte == b'/')?;
+    Some(&rest[slash + 1..])
+}
+
 /// Before the keys of records of one worker.
 pub(crate) fn own_prefix(worker: &WorkerId) -> Bytes {
     format!("own/{worker}/").into()
 }
 
+const PATH_RECORDS_PREFIX: &[u8] = b"catalog/";
 pub(crate) const SHARED_PREFIX: &[u8] = b"shared/";
 /// Not in the range of that prefix.
 pub(crate) const SHARED_REVISION_KEY: &[u8] = b"shared-revision";
@@ -170,6 +186,10 @@ mod tests {
         };
         assert!(is_in(&records::object_key(&path), &slot_prefix(slot)));
         assert!(!is_in(&records::object_key(&path), &slot_prefix(Slot(slot.0 ^ 1))));
+        let (key, (from, to)) = (record_key(&records::object_key(&path), &worker, slots), path_records_range());
+        assert!((from..to).contains(&key));
+        assert_eq!(parse_path_record_key(&key), Some(records::object_key(&path).as_ref()));
+        assert_eq!(parse_path_record_key(&record_key(records::SETTLED_KEY, &worker, slots)), None);
         assert!(is_in(records::SETTLED_KEY, &own_prefix(&worker)));
         assert!(is_in(&records::policy_key(), SHARED_PREFIX));
         let (from, to) = range_of(SHARED_PREFIX);

@@ -84,13 +84,9 @@ impl Ownership<'_> {
         Ok(own)
     }
 
-    /// See [`crate::HomeCatalog::look`]. Also returns the version of this worker's record. `owned` are the slots that
-    /// are at home here by now. Workers that are draining get slots only when there are no others.
-    pub(crate) async fn look(
-        &self,
-        owned: &SlotSet,
-        place: impl Fn(&[WorkerId]) -> Placement,
-    ) -> Result<(View, Option<u64>)> {
+    /// See [`crate::HomeCatalog::look`]. `owned` are the slots that are at home here by now. Workers that are draining
+    /// get slots only when there are no others.
+    pub(crate) async fn look(&self, owned: &SlotSet, place: impl Fn(&[WorkerId]) -> Placement) -> Result<View> {
         let seen = Seen::read(self.engine).await?;
         let Members { members, removed } = self.members(&seen).await?;
         let lives = |worker: &WorkerId| *worker == *self.worker || members[worker].state.lives();
@@ -112,9 +108,8 @@ impl Ownership<'_> {
                 true | false => {}
             }
         }
-        let version = seen.workers.get(self.worker).map(|(_, version)| *version);
         let homes = seen.homes(self.cluster.slots)?;
-        Ok((View { moves: Moves { release, take }, homes, members, removed }, version))
+        Ok(View { moves: Moves { release, take }, homes, members, removed })
     }
 
     /// All workers that are seen, and where they are reached.

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use forebay_catalog::{Check, Engine, Error, ErrorKind, Result, Versioned};
+use forebay_env::sync::Mutex;
 use forebay_env::{Clock, Env};
 use forebay_store::ValueWrite;
 use tokio::sync::{mpsc, oneshot};
@@ -54,6 +55,17 @@ struct Request {
 pub(crate) struct Stream {
     sender: mpsc::Sender<Request>,
     lease: Arc<Lease>,
+    position: Arc<Mutex<Position>>,
+}
+
+/// The last transaction that is done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Position {
+    pub(crate) life: u64,
+    /// See [`WorkerRecord`].
+    pub(crate) number: u64,
+    /// Of the worker's record.
+    pub(crate) version: u64,
 }
 
 struct Committer {
@@ -64,6 +76,7 @@ struct Committer {
     /// As the last transaction that is done has left it, and the version that it got.
     record: WorkerRecord,
     version: u64,
+    position: Arc<Mutex<Position>>,
     /// Until when writes are expected that a client waits for.
     expected_until: Duration,
 }
@@ -134,11 +147,20 @@ impl Stream {
         record: WorkerRecord,
         version: u64,
     ) -> Self {
-        let expected_until = Duration::ZERO;
-        let committer = Committer { engine, clock, lease: Arc::clone(&lease), key, record, version, expected_until };
+        let position = Arc::new(Mutex::new(Position { life: record.life, number: record.number, version }));
+        let committer = Committer {
+            engine,
+            clock,
+            lease: Arc::clone(&lease),
+            key,
+            record,
+            version,
+            position: Arc::clone(&position),
+            expected_until: Duration::ZERO,
+        };
         let (sender, requests) = mpsc::channel(QUEUE_MAX);
         forebay_env::spawn(committer.run(requests));
-        Self { sender, lease }
+        Self { sender, lease, position }
     }
 
     /// # Errors
@@ -150,6 +172,11 @@ impl Stream {
     /// Why the slots are lost for good.
     pub(crate) fn lost(&self) -> Option<String> {
         self.lease.lost()
+    }
+
+    /// How far the engine is: at least as far as all commits that have returned.
+    pub(crate) fn position(&self) -> Position {
+        *self.position.lock()
     }
 
     /// What is left of the lease, if nothing renews it.
@@ -338,6 +365,7 @@ impl Committer {
 
     fn done(&mut self, record: WorkerRecord, version: u64, since: Duration) {
         (self.record, self.version) = (record, version);
+        *self.position.lock() = Position { life: record.life, number: record.number, version };
         match record.state {
             WorkerState::Live => self.lease.renew(since),
             WorkerState::Left | WorkerState::Lost => self.lease.lose("it has left the cluster"),

@@ -4,10 +4,11 @@ mod serve_options;
 
 use std::path::PathBuf;
 
-use clap::{Parser, Subcommand};
+use clap::{Args, Parser, Subcommand};
 use clap_complete::Shell;
 
 use crate::commands::{ClientCommand, OutputOptions};
+use crate::config::Overrides;
 use crate::doctor::DoctorOptions;
 pub(crate) use serve_options::ServeOptions;
 
@@ -23,6 +24,8 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     /// Serves S3 and the admin API until it gets SIGTERM or SIGINT
     Serve(Box<ServeOptions>),
+    /// Writes objects that no under store is known to have from data directories into a directory: the last resort
+    Salvage(Box<SalvageOptions>),
     /// Measures disks, memory, network and under store, and says what will be the bottleneck
     Doctor(Box<DoctorOptions>),
     /// Checks or shows a configuration, or prints the reference of all settings
@@ -47,6 +50,29 @@ pub(crate) enum Command {
     /// Prints the reference of the command line
     #[command(subcommand, hide = true)]
     Cli(CliCommand),
+}
+
+/// No server may run on these data directories meanwhile.
+#[derive(Debug, Args)]
+pub(crate) struct SalvageOptions {
+    /// TOML file of settings, of which only those of the store count
+    #[arg(long, value_name = "FILE", env = "FOREBAY_CONFIG")]
+    pub(crate) config: Option<PathBuf>,
+    /// Directory of the store; give it once for each disk [default: those of the configuration]
+    #[arg(long, value_name = "DIR")]
+    data_dir: Vec<String>,
+    /// The directory to write to: BUCKET/KEY, with ETag and metadata in extended attributes
+    #[arg(long, value_name = "DIR")]
+    pub(crate) to: PathBuf,
+}
+
+impl SalvageOptions {
+    /// What the flags say, as settings.
+    pub(crate) fn overrides(&self) -> Overrides {
+        let data_dirs = (!self.data_dir.is_empty()).then(|| self.data_dir.join(","));
+        let settings = data_dirs.map(|dirs| ("--data-dir", "store", "data_dirs", dirs));
+        Overrides { settings: settings.into_iter().collect(), ..Overrides::default() }
+    }
 }
 
 #[derive(Debug, Subcommand)]

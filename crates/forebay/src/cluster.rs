@@ -29,6 +29,7 @@ use prometheus_client::registry::Registry;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
+use crate::under_store_moved::Records;
 use drain::Drain;
 use membership::Membership;
 use metrics::{ClusterMetrics, EngineHealth, SlotMoves};
@@ -74,6 +75,11 @@ fn metrics_of<'a>(registry: &'a mut Registry, cluster: &str) -> &'a mut Registry
 impl Joined {
     pub(crate) fn catalog(&self) -> Arc<dyn Catalog> {
         Arc::clone(&self.catalog) as _
+    }
+
+    /// What the starts of all workers have left.
+    pub(crate) fn records(&self) -> Records<'_> {
+        Records::Engine(self.engine.as_ref(), Some(&self.catalog))
     }
 
     /// For the cache: whom it asks for what is at home elsewhere.

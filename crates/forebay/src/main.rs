@@ -14,6 +14,7 @@ mod locations;
 mod logs;
 mod metrics;
 mod preflight;
+mod salvage;
 mod serve;
 mod signals;
 mod store_settings;
@@ -86,6 +87,10 @@ fn dispatch(command: Command) -> Result<(), Failure> {
             preflight::check(&config)?;
             preflight::check_under_store(&config)?;
             serve::serve(config)
+        }
+        Command::Salvage(options) => {
+            let config = load(options.config.as_deref(), &options.overrides())?;
+            salvage::run(&config, &options.to)
         }
         Command::Doctor(options) => {
             let config = load_for_serve(&options.settings)?;

@@ -16,6 +16,10 @@ pub(crate) fn check(config: &Config) -> Result<(), Problem> {
     tls::load(config)?;
     check_users_of(config)?;
     logs::check(config)?;
+    if config.cluster.engine.is_some() && config.server.root_access_key.is_none() {
+        let wrong = "needs root keys that all workers have: set FOREBAY_ROOT_ACCESS_KEY and FOREBAY_ROOT_SECRET_KEY";
+        return Err(config.problem("cluster", "engine", wrong));
+    }
     for directory in &config.store.data_dirs {
         check_own(directory).map_err(|wrong| config.problem("store", "data_dirs", &wrong))?;
     }

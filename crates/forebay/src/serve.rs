@@ -31,6 +31,7 @@ use crate::failure::Failure;
 use crate::metrics::{ProcessMetrics, StoreMetrics, StoreObserver, UnderStoreMetrics, UnderStoreObserver};
 use crate::signals::Signals;
 use crate::tls::Tls;
+use crate::under_store_moved::Records;
 use crate::under_stores::OpenUnderStores;
 use crate::watch::{Watch, WatchMetrics};
 use crate::{
@@ -385,10 +386,8 @@ impl Worker {
             None => embedded(&store)?,
         };
         under_store_gone::check_buckets(config, &mounts, catalog.as_ref(), &store).await?;
-        // Workers of a cluster compare their under stores with those of the others.
-        if joined.is_none() {
-            under_store_moved::check(config, catalog.as_ref()).await?;
-        }
+        let records = joined.as_ref().map_or(Records::Catalog(catalog.as_ref()), Joined::records);
+        under_store_moved::check(config, env, &records).await?;
         let parts = Parts {
             env: env.clone(),
             catalog: Arc::clone(&catalog),
@@ -399,9 +398,9 @@ impl Worker {
             others: joined.as_ref().map(Joined::others),
         };
         let cache = Cache::open(parts, &mut registry).await.map_err(not_opened)?;
-        match &joined {
-            Some(joined) => joined.register(&cache, &mut registry),
-            None => under_store_moved::note(config, catalog.as_ref()).await?,
+        under_store_moved::note(config, env, &records).await?;
+        if let Some(joined) = &joined {
+            joined.register(&cache, &mut registry);
         }
         let connections_max = limits::connections_max(config, segments, limits::open_files());
         if connections_max < config.server.connections_max {
@@ -446,7 +445,7 @@ fn not_opened(error: forebay_cache::Error) -> Failure {
     }
 }
 
-fn open_disks(config: &Config) -> Result<Vec<Arc<dyn Disk>>, Failure> {
+pub(crate) fn open_disks(config: &Config) -> Result<Vec<Arc<dyn Disk>>, Failure> {
     let open = |directory: &std::path::PathBuf| -> Result<Arc<dyn Disk>, Failure> {
         let name = format!("store.data_dirs: {}", directory.display());
         Ok(Arc::new(RealDisk::open(directory).map_err(|e| Failure::of(&name, &e))?))

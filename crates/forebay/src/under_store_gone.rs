@@ -14,7 +14,7 @@ use crate::config::{Config, UnderStoreConfig};
 use crate::failure::Failure;
 
 /// What every directory has that was part of a store before: `docs/on-disk-format.md`.
-const IDENTITY: &str = "identity";
+pub(crate) const IDENTITY: &str = "identity";
 
 /// Records that are looked at in one go.
 const SCAN_RECORDS: usize = 1000;

@@ -2,11 +2,16 @@
 //! new one, a delete or an overwrite would destroy an object that it was never about.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
-use forebay_catalog::records::{self, ObjectRecord, State, UNDER_STORES_KEY};
-use forebay_catalog::{Catalog, Error, Transaction};
+use bytes::Bytes;
+use forebay_catalog::records::{self, ObjectRecord, State};
+use forebay_catalog::{Catalog, Engine, Error, ErrorKind, Transaction};
+use forebay_cluster::{HomeCatalog, parse_path_record_key, path_records_range};
+use forebay_env::Env;
 use forebay_store::ValueWrite;
-use forebay_types::{BucketName, Durability};
+use forebay_types::{BucketName, Durability, ObjectPath};
+use forebay_ufs::UnderStoreUrl;
 use serde::{Deserialize, Serialize};
 
 use crate::config::{Config, UnderStoreConfig};
@@ -16,30 +21,185 @@ use crate::locations::{endpoint, location};
 /// Records that are read in one go.
 const SCAN_RECORDS: usize = 1000;
 
-/// Where the buckets are, as the last start had it. JSON in the catalog, without keys.
+/// Before an engine that was out of reach is asked again. It has answered a moment ago.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// Where an S3 under store without an endpoint is.
+const AMAZON: &str = "Amazon S3";
+
+/// What earlier starts have left.
+pub(crate) enum Records<'a> {
+    /// Of a worker that is alone.
+    Catalog(&'a dyn Catalog),
+    /// Of all workers of a cluster. Only a worker that has joined it may note anything.
+    Engine(&'a dyn Engine, Option<&'a HomeCatalog>),
+}
+
+impl Records<'_> {
+    async fn noted(&self) -> Result<Option<UnderStores>, Error> {
+        let noted = match self {
+            Self::Catalog(catalog) => catalog.get(records::UNDER_STORES_KEY).await?,
+            Self::Engine(engine, _) => engine.get(forebay_cluster::UNDER_STORES_KEY).await?,
+        };
+        noted.map(|noted| records::decode_json("under stores", &noted.value)).transpose()
+    }
+
+    async fn note(&self, note: &UnderStores) -> Result<(), Error> {
+        let write = |key: &'static [u8]| ValueWrite { key: key.into(), value: Some(records::encode_json(note)) };
+        match self {
+            Self::Catalog(catalog) => {
+                let writes = vec![write(records::UNDER_STORES_KEY)];
+                let transaction = Transaction { writes, durability: Durability::Fsync, ..Transaction::default() };
+                catalog.commit(transaction).await.map(drop)
+            }
+            Self::Engine(_, Some(home)) => home.note(write(forebay_cluster::UNDER_STORES_KEY)).await,
+            Self::Engine(_, None) => Err(Error::new(ErrorKind::Unavailable, "this worker has not joined its cluster")),
+        }
+    }
+
+    /// The keys of the records of all objects, and maybe of more.
+    fn objects_range(&self) -> (Bytes, Bytes) {
+        match self {
+            Self::Catalog(_) => records::all_objects_range(),
+            Self::Engine(..) => path_records_range(),
+        }
+    }
+
+    async fn scan(&self, from: &[u8], to: &[u8]) -> Result<Vec<(Bytes, Bytes)>, Error> {
+        let found = match self {
+            Self::Catalog(catalog) => catalog.scan(from, to, SCAN_RECORDS).await?,
+            Self::Engine(engine, _) => engine.scan(from, to, SCAN_RECORDS).await?,
+        };
+        Ok(found.into_iter().map(|(key, found)| (key, found.value)).collect())
+    }
+
+    fn object_of(&self, key: &[u8]) -> Option<ObjectPath> {
+        match self {
+            Self::Catalog(_) => records::parse_object_key(key),
+            Self::Engine(..) => records::parse_object_key(parse_path_record_key(key)?),
+        }
+    }
+
+    /// Asks until a shared engine answers.
+    async fn ask<T, F: Future<Output = Result<T, Error>>>(
+        &self,
+        env: &Env,
+        question: impl Fn() -> F,
+    ) -> Result<T, Failure> {
+        let may_pass = |kind| matches!(kind, ErrorKind::Unavailable | ErrorKind::Unknown | ErrorKind::Busy);
+        let mut is_told = false;
+        loop {
+            match (question().await, self) {
+                (Ok(answer), _) => return Ok(answer),
+                (Err(error), Self::Engine(..)) if may_pass(error.kind) => {
+                    if !is_told {
+                        tracing::warn!(%error, "waiting for the engine of the cluster");
+                    }
+                    is_told = true;
+                    env.clock.sleep(PAUSE).await;
+                }
+                (Err(error), _) => return Err(Failure::of("the catalog", &error)),
+            }
+        }
+    }
+
+    /// How many objects and deletes of these buckets the under store does not have.
+    async fn waiting(
+        &self,
+        env: &Env,
+        is_asked: impl Fn(&BucketName) -> bool,
+    ) -> Result<BTreeMap<BucketName, u64>, Failure> {
+        let (mut from, to) = self.objects_range();
+        let mut waiting: BTreeMap<BucketName, u64> = BTreeMap::new();
+        loop {
+            let found = self.ask(env, || self.scan(&from, &to)).await?;
+            let Some((last, _)) = found.last() else { return Ok(waiting) };
+            from = records::successor(last);
+            for (key, value) in &found {
+                let Some(path) = self.object_of(key).filter(|path| is_asked(&path.bucket)) else { continue };
+                let record = ObjectRecord::decode(value).map_err(|error| Failure::of("the catalog", &error))?;
+                if matches!(record.state, State::Dirty | State::Tombstone) {
+                    *waiting.entry(path.bucket).or_default() += 1;
+                }
+            }
+        }
+    }
+}
+
+/// Where the buckets are, as the last start had it. JSON, without keys.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct UnderStores {
-    root: Option<String>,
-    mounts: BTreeMap<BucketName, String>,
+    root: Option<Place>,
+    mounts: BTreeMap<BucketName, Place>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct Place {
+    location: String,
+    /// `None`: not one of S3, or of a worker that reaches the same store by an address of its own.
+    endpoint: Option<String>,
+}
+
+impl Place {
+    fn of(under_store: &UnderStoreConfig, config: &Config) -> Self {
+        let UnderStoreUrl::S3 { bucket, prefix, .. } = &under_store.url else {
+            return Self { location: location(&under_store.url), endpoint: None };
+        };
+        let endpoint = || endpoint(&under_store.url, config.inherited_endpoint.as_deref());
+        Self {
+            location: format!("s3://{}/{prefix}", bucket.as_deref().unwrap_or_default()),
+            endpoint: config.cluster.compare_endpoints.then(|| endpoint().unwrap_or_else(|| AMAZON.to_owned())),
+        }
+    }
+
+    fn is(&self, other: &Self) -> bool {
+        let endpoints = self.endpoint.as_ref().zip(other.endpoint.as_ref());
+        self.location == other.location && endpoints.is_none_or(|(one, other)| one == other)
+    }
+
+    fn describe(&self) -> String {
+        let Self { location, endpoint } = self;
+        endpoint.as_ref().map_or(location.clone(), |endpoint| format!("{location} at {endpoint}"))
+    }
 }
 
 impl UnderStores {
     fn of(config: &Config) -> Self {
-        let shown = |under_store: &UnderStoreConfig| {
-            let at = endpoint(&under_store.url, config.inherited_endpoint.as_deref());
-            let at = at.map(|endpoint| format!(" at {endpoint}")).unwrap_or_default();
-            format!("{}{at}", location(&under_store.url))
-        };
+        let place = |under_store: &UnderStoreConfig| Place::of(under_store, config);
         Self {
-            root: config.root.as_ref().map(shown),
-            mounts: config.mounts.iter().map(|(bucket, mount)| (bucket.clone(), shown(mount))).collect(),
+            root: config.root.as_ref().map(place),
+            mounts: config.mounts.iter().map(|(bucket, mount)| (bucket.clone(), place(mount))).collect(),
         }
     }
 
+    /// Whether each bucket is where it is in the other one.
+    fn are(&self, other: &Self) -> bool {
+        let is = |one: Option<&Place>, other: Option<&Place>| match (one, other) {
+            (Some(one), Some(other)) => one.is(other),
+            (one, other) => one.is_none() && other.is_none(),
+        };
+        let mut buckets = self.mounts.keys().chain(other.mounts.keys());
+        is(self.root.as_ref(), other.root.as_ref())
+            && buckets.all(|bucket| is(self.mounts.get(bucket), other.mounts.get(bucket)))
+    }
+
+    /// Takes endpoints that the settings here do not tell from what was noted.
+    fn complete(&mut self, noted: &Self) {
+        let complete = |place: &mut Place, noted: Option<&Place>| {
+            if place.endpoint.is_none()
+                && let Some(noted) = noted.filter(|noted| noted.location == place.location)
+            {
+                place.endpoint.clone_from(&noted.endpoint);
+            }
+        };
+        self.root.iter_mut().for_each(|root| complete(root, noted.root.as_ref()));
+        self.mounts.iter_mut().for_each(|(bucket, mount)| complete(mount, noted.mounts.get(bucket)));
+    }
+
     /// Where a bucket is. In `under_store.url`, each has a place of its own by its name.
-    fn of_bucket(&self, bucket: &BucketName) -> Option<(bool, &str)> {
-        let mount = self.mounts.get(bucket).map(|mount| (true, mount.as_str()));
-        mount.or_else(|| self.root.as_deref().map(|root| (false, root)))
+    fn of_bucket(&self, bucket: &BucketName) -> Option<(bool, &Place)> {
+        let mount = self.mounts.get(bucket).map(|mount| (true, mount));
+        mount.or_else(|| self.root.as_ref().map(|root| (false, root)))
     }
 }
 
@@ -48,15 +208,20 @@ impl UnderStores {
 /// # Errors
 /// When changes wait for buckets whose under store is another one than at the last start, and the configuration does
 /// not name these buckets in `under_store.moved_buckets`.
-pub(crate) async fn check(config: &Config, catalog: &dyn Catalog) -> Result<(), Failure> {
+pub(crate) async fn check(config: &Config, env: &Env, records: &Records<'_>) -> Result<(), Failure> {
     let present = UnderStores::of(config);
-    let Some(before) = noted(catalog).await?.filter(|before| *before != present) else { return Ok(()) };
+    let noted = records.ask(env, || records.noted()).await?;
+    let Some(before) = noted.filter(|before| !before.are(&present)) else { return Ok(()) };
     let moves = |bucket: &BucketName| {
-        // A bucket that has no under store any more is refused elsewhere.
-        let places = before.of_bucket(bucket).zip(present.of_bucket(bucket));
-        places.is_some_and(|(from, to)| from != to) && !config.moved_buckets.contain(bucket)
+        let moves = match (before.of_bucket(bucket), present.of_bucket(bucket)) {
+            (Some((was_mount, from)), Some((is_mount, to))) => was_mount != is_mount || !from.is(to),
+            // The note would forget where it was.
+            (Some(_), None) => true,
+            (None, _) => false,
+        };
+        moves && !config.moved_buckets.contain(bucket)
     };
-    let waiting = waiting(catalog, moves).await.map_err(failed)?;
+    let waiting = records.waiting(env, moves).await?;
     match waiting.first_key_value() {
         Some((bucket, changes)) => {
             Err(Failure::Refused(refusal(bucket, *changes, waiting.len() - 1, &before, &present)))
@@ -70,24 +235,16 @@ pub(crate) async fn check(config: &Config, catalog: &dyn Catalog) -> Result<(), 
 ///
 /// # Errors
 /// Those of the catalog.
-pub(crate) async fn note(config: &Config, catalog: &dyn Catalog) -> Result<(), Failure> {
-    let present = UnderStores::of(config);
-    if noted(catalog).await?.as_ref() == Some(&present) {
+pub(crate) async fn note(config: &Config, env: &Env, records: &Records<'_>) -> Result<(), Failure> {
+    let mut present = UnderStores::of(config);
+    let noted = records.ask(env, || records.noted()).await?;
+    if let Some(noted) = &noted {
+        present.complete(noted);
+    }
+    if noted.as_ref() == Some(&present) {
         return Ok(());
     }
-    let writes = vec![ValueWrite { key: UNDER_STORES_KEY.into(), value: Some(records::encode_json(&present)) }];
-    let transaction = Transaction { writes, durability: Durability::Fsync, ..Transaction::default() };
-    catalog.commit(transaction).await.map_err(failed)?;
-    Ok(())
-}
-
-async fn noted(catalog: &dyn Catalog) -> Result<Option<UnderStores>, Failure> {
-    let noted = catalog.get(UNDER_STORES_KEY).await.map_err(failed)?;
-    noted.map(|noted| records::decode_json("under stores", &noted.value)).transpose().map_err(failed)
-}
-
-fn failed(error: Error) -> Failure {
-    Failure::of("the catalog", &error)
+    records.note(&present).await.map_err(|error| Failure::of("the catalog", &error))
 }
 
 fn refusal(
@@ -97,10 +254,11 @@ fn refusal(
     before: &UnderStores,
     present: &UnderStores,
 ) -> String {
-    let shown = |place: Option<(bool, &str)>| place.map_or("none".to_owned(), |(_, place)| place.to_owned());
+    let shown =
+        |place: Option<(bool, &Place)>| place.map_or("no under store".to_owned(), |(_, place)| place.describe());
     let (from, to) = (shown(before.of_bucket(bucket)), shown(present.of_bucket(bucket)));
-    let setting =
-        if present.mounts.contains_key(bucket) { format!("mounts.{bucket}") } else { "under_store.url".to_owned() };
+    let is_mount = [before, present].iter().any(|each| each.mounts.contains_key(bucket));
+    let setting = if is_mount { format!("mounts.{bucket}") } else { "under_store.url".to_owned() };
     let changes = if changes == 1 { "1 change waits".to_owned() } else { format!("{changes} changes wait") };
     let more = match other_buckets {
         0 => String::new(),
@@ -110,24 +268,4 @@ fn refusal(
     format!(
         "{setting}: {changes} to be sent for bucket {bucket}{more}, which was in {from} at the last start and is now in {to}: they could replace or delete other objects there. Start with the earlier under store until `forebay status` shows that nothing is dirty. If the new one has the same objects, name the bucket in under_store.moved_buckets"
     )
-}
-
-/// How many objects and deletes of these buckets the under store does not have.
-async fn waiting(
-    catalog: &dyn Catalog,
-    is_asked: impl Fn(&BucketName) -> bool,
-) -> Result<BTreeMap<BucketName, u64>, Error> {
-    let (mut from, to) = records::all_objects_range();
-    let mut waiting: BTreeMap<BucketName, u64> = BTreeMap::new();
-    loop {
-        let found = catalog.scan(&from, &to, SCAN_RECORDS).await?;
-        let Some((last, _)) = found.last() else { return Ok(waiting) };
-        from = records::successor(last);
-        for (key, found) in &found {
-            let Some(path) = records::parse_object_key(key).filter(|path| is_asked(&path.bucket)) else { continue };
-            if matches!(ObjectRecord::decode(&found.value)?.state, State::Dirty | State::Tombstone) {
-                *waiting.entry(path.bucket).or_default() += 1;
-            }
-        }
-    }
 }

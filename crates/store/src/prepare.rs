@@ -10,9 +10,10 @@ use crate::inner::Inner;
 use crate::kept::Kept;
 use crate::log::Until;
 use crate::record::object::ObjectBody;
+use crate::segment::ReadSegment;
 use crate::table::Entry;
 use crate::writer::Staged;
-use crate::{Commit, Error, ErrorKind, Result, Store};
+use crate::{Commit, Error, ErrorKind, Object, Result, Store};
 
 impl Inner {
     /// Registers, at a start, what earlier processes prepared. An object that has lost bytes was never acknowledged,
@@ -80,6 +81,15 @@ impl Store {
     pub fn take_prepared(&self) -> Vec<Staged> {
         let found = self.inner.prepared.take_found();
         found.into_iter().filter_map(|(entry, kept)| self.staged_again(entry, kept)).collect()
+    }
+
+    /// What [`Store::take_prepared`] would return, to be read. It stays what it is.
+    pub fn prepared(&self) -> Vec<Object> {
+        let object = |(entry, segments): (_, Vec<_>)| {
+            let segments = segments.into_iter().map(ReadSegment::new).collect();
+            Object::new(Arc::clone(&self.inner), entry, segments, None)
+        };
+        self.inner.prepared.seen().into_iter().map(object).collect()
     }
 
     fn staged_again(&self, entry: Arc<Entry>, kept: Kept) -> Option<Staged> {

@@ -9,6 +9,7 @@ use forebay_types::Generation;
 
 use crate::kept::Kept;
 use crate::record::location::Location;
+use crate::segment::Segment;
 use crate::table::Entry;
 
 type Id = (Bytes, Generation);
@@ -62,6 +63,11 @@ impl Prepared {
     pub(crate) fn found(&self, entry: Arc<Entry>, kept: Kept) {
         self.objects.lock().insert(id_of(&entry), Arc::clone(&entry));
         self.found.lock().push((entry, kept));
+    }
+
+    /// What was found at the start and not taken, with the segments where its bytes are.
+    pub(crate) fn seen(&self) -> Vec<(Arc<Entry>, Vec<Arc<Segment>>)> {
+        self.found.lock().iter().map(|(entry, kept)| (Arc::clone(entry), kept.segments.clone())).collect()
     }
 
     /// Everything that was found at the start. Returned once.

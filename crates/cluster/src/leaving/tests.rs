@@ -44,7 +44,7 @@ impl Worker {
     async fn view(&self) -> View {
         let place = |workers: &[WorkerId]| Placement::of(CLUSTER.slots, workers);
         let own = self.ownership().own().await.expect("the engine answers");
-        self.ownership().look(&own, place).await.expect("the engine answers").0
+        self.ownership().look(&own, place).await.expect("the engine answers")
     }
 
     async fn take_all(&self) {

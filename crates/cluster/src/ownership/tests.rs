@@ -164,6 +164,6 @@ async fn a_worker_takes_up_slots_that_it_has_got_with_others_that_it_has_not() {
     let (env, engine, stream) = (&ground.env, engine.as_ref(), second.as_ref());
     let ownership = Ownership { env, engine, stream, silence: &silence, worker: &worker, cluster: cluster() };
     let none = SlotSet::none(cluster().slots);
-    let view = ownership.look(&none, |_| Placement::of(cluster().slots, &[id("w1")])).await.unwrap().0;
+    let view = ownership.look(&none, |_| Placement::of(cluster().slots, &[id("w1")])).await.unwrap();
     assert_eq!(view.moves, Moves { release: none, take: of_first.others() });
 }

@@ -24,6 +24,7 @@ use super::router::Router;
 use super::{Joined, metrics_of};
 use crate::config::{Cluster, Config, etcd_endpoints};
 use crate::failure::Failure;
+use crate::under_store_moved::{self, Records};
 
 /// How often the first start of a worker asks the engine, and the pause between. Later starts wait for it.
 const TRIES: usize = 3;
@@ -44,8 +45,8 @@ pub(crate) fn addresses(config: &Config, peers: SocketAddr, s3: SocketAddr, admi
 ///
 /// # Errors
 /// Bad settings, an engine that does not answer, the key or the data directories of another cluster, a worker that
-/// lives and has other under stores, at the first start a clock that is far off from those of other workers, and
-/// another process with this worker's name.
+/// lives and has other under stores, changes that wait for under stores that were replaced, at the first start a clock
+/// that is far off from those of other workers, and another process with this worker's name.
 pub(crate) async fn join(
     config: &Config,
     env: &Env,
@@ -79,6 +80,8 @@ pub(crate) async fn join(
     let claimed = identity.claim(store, has_forgotten).await;
     claimed.map_err(|error| Failure::Refused(format!("store.data_dirs: {error}")))?;
     check_engine(cluster, env, engine.as_ref(), store, &settings.worker).await?;
+    // Before this worker has anything to take back. Those that it ends as it joins may still write: it looks once more.
+    under_store_moved::check(config, env, &Records::Engine(engine.as_ref(), None)).await?;
     let registry = metrics_of(registry, &cluster.name);
     let measured = MeasuredEngine::register(Arc::clone(&engine) as _, Arc::clone(&env.clock), registry);
     let catalog = HomeCatalog::open(env.clone(), store.clone(), Arc::new(measured), settings).await;
@@ -123,7 +126,7 @@ async fn check_engine(
     }
     let engine = cluster.engine.as_deref().unwrap_or_default();
     Err(Failure::Refused(format!(
-        "cluster.engine = \"{engine}\": etcd is older than at the last start of this worker (revision {found}, and {seen} was seen): it was restored from a backup. Objects that were written since would be lost, although their bytes are still in the data directories. Stop all workers and restore the newest data of etcd. If there is none, set cluster.accept_older_engine = {seen}: what was written since is then lost for good"
+        "cluster.engine = \"{engine}\": etcd is older than at the last start of this worker: it has revision {found} of the worker's record, and revision {seen} was seen. So it was restored from a backup. Objects that were written since would be lost, although their bytes are still in the data directories. Stop all workers and restore the newest data of etcd. If there is none, bring out what only the data directories have (forebay salvage), and then set cluster.accept_older_engine = {seen}"
     )))
 }
 

@@ -4,6 +4,7 @@ use forebay_s3::Redirect;
 use forebay_types::{ByteSize, PolicyRule};
 
 use super::*;
+use crate::preflight;
 
 fn load(text: &str) -> Result<Config, Problem> {
     load_with(text, &[], &Overrides::default())
@@ -181,7 +182,9 @@ fn a_cluster_has_an_engine_an_address_and_root_keys() {
     check_refused(&with("advertise = \"a\""), &["forebay.toml:6", "cluster.advertise", "HOST:PORT"]);
     check_refused(&with("name = \"\""), &["forebay.toml:6", "cluster.name", "must name the cluster"]);
     check_refused(&with("worker_id = \"a b\""), &["forebay.toml:6", "cluster.worker_id", "letters"]);
-    check_refused("[cluster]\nengine = \"etcd://a:1\"\n", &["cluster.engine", "FOREBAY_ROOT_ACCESS_KEY"]);
+    // `forebay salvage` needs no keys.
+    let Problem(wrong) = preflight::check(&load("[cluster]\nengine = \"etcd://a:1\"\n").unwrap()).unwrap_err();
+    assert!(wrong.contains("forebay.toml:2: cluster.engine: needs root keys"), "{wrong}");
     check_refused(&with("redirect = \"sometimes\""), &["forebay.toml:6", "cluster.redirect", "known-clients"]);
     assert_eq!(load(&with("redirect = \"known-clients\"")).unwrap().cluster.redirect, Redirect::KnownClients);
     check_refused(&with("drain_on_stop = \"maybe\""), &["forebay.toml:6", "cluster.drain_on_stop", "true"]);

@@ -54,6 +54,9 @@ async fn what_is_prepared_survives_and_is_published_or_dropped_by_a_later_life()
             disk.power_loss(1);
             drop(staged);
             let store = open(&disk).await;
+            let seen = store.prepared();
+            assert_eq!(seen.iter().map(Object::key).collect::<Vec<_>>(), [b"dropped".as_slice(), b"kept"]);
+            assert_eq!(read_object(&seen[0]).await.unwrap(), data);
             let mut prepared = store.take_prepared();
             assert_eq!(keys_of(&prepared), [b"dropped".as_slice(), b"kept"]);
             assert_eq!(read_object(&prepared[0].object()).await.unwrap(), data);
