@@ -215,8 +215,8 @@ pub(crate) async fn check(config: &Config, env: &Env, records: &Records<'_>) -> 
     let moves = |bucket: &BucketName| {
         let moves = match (before.of_bucket(bucket), present.of_bucket(bucket)) {
             (Some((was_mount, from)), Some((is_mount, to))) => was_mount != is_mount || !from.is(to),
-            // The note would forget where it was.
-            (Some(_), None) => true,
+            // The cache refuses that for the homes that are here. The note would forget the place for all others.
+            (Some(_), None) => matches!(records, Records::Engine(..)),
             (None, _) => false,
         };
         moves && !config.moved_buckets.contain(bucket)
