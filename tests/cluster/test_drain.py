@@ -84,7 +84,7 @@ def ended(worker):
 
 
 class Load:
-    """Writes new objects, overwrites one, reads and lists, until it is told to stop."""
+    """Writes new objects, overwrites one, reads and lists, until `stop` is set."""
 
     def __init__(self, worker, is_leaving=False):
         self.worker, self.is_leaving = worker, is_leaving
@@ -281,7 +281,7 @@ def test_what_only_a_removed_worker_had_is_missing_until_it_is_back(cluster):
             gone.append(key)
     assert any(key.startswith("transient/") for key in gone) and any(key.startswith("dirty/") for key in gone), gone
     eventually("the number of missing objects", lambda: (missing(rest), wanted(rest)) == (len(gone), 0))
-    # What was written or deleted meanwhile stays so when it comes back all the same.
+    # If the removed worker comes back nevertheless, it does not undo what was written or deleted meanwhile.
     written[gone[0]] = b"again"
     answered(lambda: client.put_object(Bucket=BUCKET, Key=gone[0], Body=b"again"))
     answered(lambda: client.delete_object(Bucket=BUCKET, Key=gone[1]))

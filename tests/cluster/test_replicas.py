@@ -177,7 +177,7 @@ def test_machines_are_lost_one_after_the_other(start, under_store):
     for key, body in written.items():
         assert answered(lambda: read(last, key), LEASE_SECONDS + 25) == body, key
     # From here on, only one worker is left: a new copy has no place.
-    eventually("it is told", lambda: workers[0].status()["underReplicated"] > 30, 60)
+    eventually("the status reports missing copies", lambda: workers[0].status()["underReplicated"] > 30, 60)
     refused("SlowDown", last.put_object, Bucket=BUCKET, Key="kept/more", Body=b"one copy")
     # Slots wait for requests that the under store does not answer.
     workers[1].start()

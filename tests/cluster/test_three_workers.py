@@ -82,6 +82,22 @@ def test_uploads_copies_tags_and_conditions_cross_workers(three):
         assert sum(threads.map(create, three * 4)) == 1
 
 
+def test_a_worker_passes_on_as_many_headers_as_it_takes(three):
+    """Messages between workers have some more."""
+    create_bucket(three)
+    body = os.urandom(100_000)
+    for count in range(76, 92):
+        metadata = {f"k{number}": "v" for number in range(count)}
+        answers = set()
+        for client in three:
+            try:
+                answer = answered(lambda: client.put_object(Bucket=BUCKET, Key="headers", Body=body, Metadata=metadata))
+            except ClientError as error:
+                answer = error.response
+            answers.add(answer["ResponseMetadata"]["HTTPStatusCode"])
+        assert len(answers) == 1, (count, answers)
+
+
 def test_what_a_killed_worker_had_comes_back_with_it_or_without(cluster, three):
     create_bucket(three)
     written = put_many(three, "before")

@@ -140,7 +140,7 @@ def test_what_only_a_lost_disk_held_is_named_and_the_rest_is_there(two, relay, m
     before = contents(away)
     server.arguments += ["--data-dir", str(away)]
     code, said = ended_start(server)
-    assert code == 1 and str(away) in said and "has gone on without this directory" in said, said
+    assert code == 1 and str(away) in said and "has continued without this directory" in said, said
     assert contents(away) == before
     server.arguments = server.arguments[:-2]
     server.start()

@@ -47,7 +47,9 @@ impl IntoResponse for Problem {
         let headers = response.headers_mut();
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
         if let Some(period) = self.retry_after {
-            headers.insert(header::RETRY_AFTER, HeaderValue::from(period.as_secs().max(1)));
+            // In whole seconds, not before the end of the period.
+            let seconds = period.as_millis().div_ceil(1000).max(1) as u64;
+            headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds));
         }
         if self.status == StatusCode::UNAUTHORIZED {
             headers.insert(

@@ -2,6 +2,8 @@
 //! the same.
 //!
 //! Every [`PERIOD`] the metrics are written out and read back; a [`Sample`] is what changed since the last time.
+//! `prometheus-client` offers no other way to read a registry, and a second set of handles would have to be kept in
+//! step with it.
 
 mod exposition;
 mod histogram;

@@ -1,4 +1,7 @@
 //! Signature Version 4 of Amazon S3, in the header (AWS: "Authenticating Requests: Using the Authorization Header").
+//!
+//! The load generator shares the cores with the server that it measures. So it derives the signing key once a day, and
+//! can keep signatures; `aws-sigv4` derives the key for each request.
 
 use std::collections::HashMap;
 use std::fmt::Write;

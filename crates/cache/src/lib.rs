@@ -466,8 +466,17 @@ impl Cache {
         self.worker.lose(slots).await
     }
 
+    /// Must be called before slots are taken. Until now this worker may have noted for how long it has waited for
+    /// requests of earlier processes; it has not waited for those of the slots' former homes.
+    ///
+    /// # Errors
+    /// Whatever the catalog answers. The slots must not be taken then, and another try is safe.
+    pub async fn begin_gain(&self) -> Result<()> {
+        self.worker.forget_settled().await
+    }
+
     /// Begins to work on the keys of slots for which this worker has become the home: after [`Cache::lose`], or after a
-    /// start without them.
+    /// start without them, and after [`Cache::begin_gain`].
     ///
     /// # Errors
     /// Whatever the catalog answers. The keys take no writes then, and another try is safe.

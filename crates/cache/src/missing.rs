@@ -55,6 +55,10 @@ impl Missing {
         is_new
     }
 
+    pub(crate) fn has_part(&self, upload_id: &str, number: u32) -> bool {
+        self.parts_count() > 0 && self.parts.lock().get(upload_id).is_some_and(|numbers| numbers.contains(&number))
+    }
+
     /// The part was uploaded again, or another worker has it.
     pub(crate) fn remove_part(&self, upload_id: &str, number: u32) {
         if self.parts_count() > 0 {

@@ -8,12 +8,13 @@ mod listing;
 use std::sync::Arc;
 
 pub(crate) use activity::Activity;
+use bytes::Bytes;
 use forebay_catalog::records::{self, CompletedUpload, PartRecord, UploadRecord};
-use forebay_catalog::{Check, LocalChange, Transaction};
+use forebay_catalog::{Check, LocalChange, TRANSACTION_MAX, Transaction};
 use forebay_store::ValueWrite;
 use forebay_types::limits::PART_NUMBER_MAX;
 use forebay_types::{
-    Algorithm, BucketName, ChecksumKind, Checksums, ETag, ObjectKey, ObjectPath, PathPolicy, WriteMode,
+    Algorithm, BucketName, ChecksumKind, Checksums, Durability, ETag, ObjectKey, ObjectPath, PathPolicy, WriteMode,
 };
 use futures::FutureExt;
 
@@ -231,13 +232,8 @@ impl Worker {
             key: records::upload_key(&upload.path, &upload.upload_id),
             value: Some(ended_record.encode()),
         };
-        let drop_parts = assembled.part_keys.iter().map(|key| ValueWrite { key: key.clone(), value: None });
-        let with = Transaction {
-            checks: vec![self.still_open(&upload, &found)],
-            writes: drop_parts.chain([end]).collect(),
-            local: LocalChange { forget: assembled.part_keys.clone(), ..LocalChange::default() },
-            ..Transaction::default()
-        };
+        let with =
+            Transaction { checks: vec![self.still_open(&upload, &found)], writes: vec![end], ..Transaction::default() };
         let pending = Pending {
             path: upload.path.clone(),
             policy,
@@ -248,22 +244,36 @@ impl Worker {
             with,
         };
         let written = self.write(pending, &mount, &admission).await?;
-        self.space.drop_upload(&upload.upload_id);
-        self.home.missing.remove_upload(&upload.upload_id);
-        self.drop_parts(&upload).await?;
+        // The object is there. What fails here is done by the next sweep, or at the next start.
+        if let Err(error) = self.drop_ended(&upload).await {
+            tracing::warn!(path = %upload.path, %error, "parts of a completed upload could not be removed");
+        }
         Ok(written)
     }
 
-    /// Removes the parts that arrived while their upload ended. It accepts no more.
+    /// Removes what is left of an upload that accepts no more parts.
+    pub(crate) async fn drop_ended(&self, upload: &UploadRef) -> Result<()> {
+        self.drop_parts(upload).await?;
+        self.space.drop_upload(&upload.upload_id);
+        self.home.missing.remove_upload(&upload.upload_id);
+        Ok(())
+    }
+
+    /// Removes all parts of an upload: those that were there when it ended, and those that arrived meanwhile.
     async fn drop_parts(&self, upload: &UploadRef) -> Result<()> {
         let parts = self.parts_of(upload, 0, usize::MAX).await?;
-        if parts.is_empty() {
-            return Ok(());
+        let keys = parts.iter().map(|(number, _)| records::part_key(&upload.upload_id, *number)).collect();
+        self.drop_records(keys).await
+    }
+
+    /// Removes records and the bytes under the same keys. No client waits for these commits to be durable.
+    pub(crate) async fn drop_records(&self, keys: Vec<Bytes>) -> Result<()> {
+        for keys in keys.chunks(TRANSACTION_MAX) {
+            let writes = keys.iter().map(|key| ValueWrite { key: key.clone(), value: None }).collect();
+            let local = LocalChange { forget: keys.to_vec(), ..LocalChange::default() };
+            let transaction = Transaction { writes, local, durability: Durability::Os, ..Transaction::default() };
+            self.catalog.commit(transaction).await?;
         }
-        let keys: Vec<_> = parts.iter().map(|(number, _)| records::part_key(&upload.upload_id, *number)).collect();
-        let writes = keys.iter().map(|key| ValueWrite { key: key.clone(), value: None }).collect();
-        let local = LocalChange { forget: keys, ..LocalChange::default() };
-        self.catalog.commit(Transaction { writes, local, ..Transaction::default() }).await?;
         Ok(())
     }
 
@@ -271,20 +281,15 @@ impl Worker {
         self.open_upload(upload).await?;
         let _end = self.lock_end(upload).await?;
         let open = self.open_upload(upload).await?;
-        let parts = self.parts_of(upload, 0, usize::MAX).await?;
-        let keys: Vec<_> = parts.iter().map(|(number, _)| records::part_key(&upload.upload_id, *number)).collect();
-        let mut writes: Vec<_> = keys.iter().map(|key| ValueWrite { key: key.clone(), value: None }).collect();
-        writes.push(ValueWrite { key: records::upload_key(&upload.path, &upload.upload_id), value: None });
+        // First: as long as the upload is there, another abort removes what this one leaves.
+        self.drop_parts(upload).await?;
         let transaction = Transaction {
             checks: vec![self.still_open(upload, &open)],
-            writes,
-            local: LocalChange { forget: keys, ..LocalChange::default() },
+            writes: vec![ValueWrite { key: records::upload_key(&upload.path, &upload.upload_id), value: None }],
             ..Transaction::default()
         };
         self.catalog.commit(transaction).await.map_err(|error| ended(error, upload))?;
-        self.space.drop_upload(&upload.upload_id);
-        self.home.missing.remove_upload(&upload.upload_id);
-        self.drop_parts(upload).await
+        self.drop_ended(upload).await
     }
 
     /// All uploads of a bucket, including completed ones.

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use forebay_catalog::records::{Base, ObjectRecord, State};
-use forebay_catalog::{LocalChange, Transaction};
+use forebay_catalog::{Catalog, LocalChange, Transaction};
 use forebay_env::SPANS;
 use forebay_store::{Annotation, ErrorKind as StoreErrorKind, Object, Piece};
 use forebay_types::{ByteRange, ETag, Generation, ObjectPath};
@@ -33,6 +33,7 @@ use crate::metadata::{Annex, decode_info};
 use crate::scope::Scope;
 use crate::worker::{Current, Worker};
 use crate::write::change::{end_intent, intent};
+use crate::write::permits::lease_ended;
 use crate::{Error, ErrorKind, ListedObject, Mount, PersistEvent, Result};
 
 /// How often a request retries with a new condition after its condition failed, before the object waits. Each failure
@@ -71,6 +72,24 @@ impl UploadSource for StoreSource {
             }
         };
         futures::stream::iter(pieces).then(read).boxed()
+    }
+}
+
+/// The bytes of an object for as long as this worker is the home of its keys. The connection to the under store may ask
+/// for them in a task of its own, which outlives the request: see `permits.rs`.
+struct LeasedSource {
+    source: StoreSource,
+    catalog: Arc<dyn Catalog>,
+}
+
+impl UploadSource for LeasedSource {
+    fn stream(&self, range: ByteRange) -> forebay_ufs::ByteStream {
+        let catalog = Arc::clone(&self.catalog);
+        let while_leased = move |piece| match catalog.lease() {
+            Some(Duration::ZERO) => Err(lease_ended(UfsKind::Ambiguous)),
+            Some(_) | None => piece,
+        };
+        self.source.stream(range).map(while_leased).boxed()
     }
 }
 
@@ -159,6 +178,11 @@ enum Done {
 }
 
 impl Worker {
+    /// The bytes of an object, for an upload.
+    pub(crate) fn upload_source(&self, object: Object) -> Arc<dyn UploadSource> {
+        Arc::new(LeasedSource { source: StoreSource::new(object), catalog: Arc::clone(&self.catalog) })
+    }
+
     /// One of the tasks that persist. It ends when the worker stops.
     pub(crate) async fn persist_loop(self: Arc<Self>) {
         loop {
@@ -540,7 +564,7 @@ impl Worker {
                 },
             };
             absent_refused += u32::from(matches!(condition, Condition::Absent));
-            let source = Arc::new(StoreSource::new(object.clone()));
+            let source = self.upload_source(object.clone());
             let upload = Upload { generation: record.generation, info: Arc::clone(&info), source, condition };
             match self.permitted(mount.background.put(&path.key, upload)).await {
                 Ok(stored) => return Ok(Done::Stored(stored.remote_etag)),

@@ -6,8 +6,9 @@ pub(crate) mod groups;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use forebay_catalog::records::{self, PolicyRecord, PolicyVersionRecord};
-use forebay_catalog::{Catalog, Check, Transaction};
+use forebay_catalog::{Catalog, Check, TRANSACTION_BYTES_MAX, Transaction};
 use forebay_env::Env;
 use forebay_env::sync::RwLock;
 use forebay_env::sync::atomic::{AtomicBool, Ordering};
@@ -87,6 +88,14 @@ async fn store(
         }
         let key = records::policy_version_key(entry.revision);
         writes.push(ValueWrite { key, value: Some(entry.encode()) });
+    }
+    let bytes = |write: &ValueWrite| write.key.len() + write.value.as_ref().map_or(0, Bytes::len);
+    let bytes: usize = writes.iter().map(bytes).sum();
+    if bytes > TRANSACTION_BYTES_MAX && catalog.slots().is_some() {
+        let problem = format!(
+            "these rules, with their history, take {bytes} bytes, and a cluster keeps {TRANSACTION_BYTES_MAX} at most: use fewer rules, of longer prefixes"
+        );
+        return Err(Error::new(ErrorKind::InvalidArgument, problem));
     }
     let checks = vec![Check { key, version: expected }];
     catalog.commit(Transaction { checks, writes, ..Transaction::default() }).await?;

@@ -5,7 +5,7 @@ pub(crate) mod copy;
 pub(crate) mod delete;
 pub(crate) mod digests;
 pub(crate) mod passing;
-mod permits;
+pub(crate) mod permits;
 pub(crate) mod put;
 pub(crate) mod receive;
 pub(crate) mod tags;

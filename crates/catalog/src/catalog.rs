@@ -21,7 +21,14 @@ pub struct Check {
     pub version: Option<u64>,
 }
 
-/// A batch: all of it happens, or nothing.
+/// Writes that a transaction may have, and checks. Engines take few more: etcd 128 by default, with what a worker adds.
+/// Changes of more records are several transactions.
+pub const TRANSACTION_MAX: usize = 100;
+
+/// Bytes of the keys and values of a transaction: engines take few more (etcd 1.5 MiB by default).
+pub const TRANSACTION_BYTES_MAX: usize = 1 << 20;
+
+/// A batch: all of it happens, or nothing. It has at most [`TRANSACTION_MAX`] writes.
 #[derive(Default)]
 pub struct Transaction {
     pub checks: Vec<Check>,

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use forebay_store::{Commit, Store};
 use tracing::Instrument;
 
-use crate::catalog::{Catalog, Check, Transaction, Versioned, Watch};
+use crate::catalog::{Catalog, Check, TRANSACTION_MAX, Transaction, Versioned, Watch};
 use crate::commit_locks::CommitLocks;
 use crate::watchers::Watchers;
 use crate::{Error, ErrorKind, Generations, Result};
@@ -52,6 +52,7 @@ impl Inner {
         for check in &transaction.checks {
             verify(check, self.store.value(&check.key).as_ref())?;
         }
+        debug_assert!(transaction.writes.len() <= TRANSACTION_MAX, "no engine takes so large a transaction");
         let written: Vec<Bytes> = transaction.writes.iter().map(|write| write.key.clone()).collect();
         let local = transaction.local;
         let commit = Commit {

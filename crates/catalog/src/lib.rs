@@ -13,7 +13,7 @@ pub mod records;
 mod slots;
 mod watchers;
 
-pub use catalog::{Catalog, Check, LocalChange, Transaction, Versioned, Watch};
+pub use catalog::{Catalog, Check, LocalChange, TRANSACTION_BYTES_MAX, TRANSACTION_MAX, Transaction, Versioned, Watch};
 pub use commit_locks::{CommitGuard, CommitLocks};
 pub use embedded::{EmbeddedCatalog, keys_of, verify};
 pub use engine::Engine;

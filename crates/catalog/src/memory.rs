@@ -9,7 +9,11 @@ use forebay_env::sync::RwLock;
 use forebay_store::ValueWrite;
 
 use crate::embedded::verify;
-use crate::{Check, Engine, Result, Versioned};
+use crate::{Check, Engine, Error, ErrorKind, Result, Versioned};
+
+/// Checks, and writes, of one transaction, and its bytes, as etcd has it by default.
+const OPERATIONS_MAX: usize = 128;
+const BYTES_MAX: usize = 3 << 19;
 
 #[derive(Default)]
 pub struct MemoryEngine {
@@ -39,6 +43,15 @@ impl Engine for MemoryEngine {
     }
 
     async fn commit(&self, checks: &[Check], writes: &[ValueWrite]) -> Result<u64> {
+        if checks.len() > OPERATIONS_MAX || writes.len() > OPERATIONS_MAX {
+            let problem = format!("a transaction of {} checks and {} writes is too large", checks.len(), writes.len());
+            return Err(Error::new(ErrorKind::Busy, problem));
+        }
+        let bytes = |write: &ValueWrite| write.key.len() + write.value.as_ref().map_or(0, Bytes::len);
+        let bytes: usize = writes.iter().map(bytes).sum();
+        if bytes > BYTES_MAX {
+            return Err(Error::new(ErrorKind::Busy, format!("a transaction of {bytes} bytes is too large")));
+        }
         let mut state = self.state.write();
         for check in checks {
             verify(check, state.values.get(&check.key))?;

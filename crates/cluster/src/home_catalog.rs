@@ -32,6 +32,7 @@ use crate::placement::Placement;
 use crate::retry::tried;
 use crate::shared_revision::Revision;
 use crate::silence::Silences;
+use crate::slots_seen::SlotsSeen;
 use crate::stream::{Former, Stream};
 use crate::under_stores::Look;
 use crate::view::View;
@@ -79,6 +80,7 @@ struct Inner {
     /// The process before this one.
     former: Former,
     silence: Silences,
+    slots_seen: SlotsSeen,
     /// The slots that are at home here.
     owned: RwLock<SlotSet>,
     /// See [`Catalog::former_home`]. Only of slots that this process has got from others.
@@ -119,7 +121,7 @@ impl HomeCatalog {
         let (undecided, unnamed) = (Mutex::default(), Mutex::default());
         let owned = RwLock::new(SlotSet::none(cluster.slots));
         let commits = AsyncRwLock::default();
-        let silence = Silences::new(lease);
+        let (silence, slots_seen) = (Silences::new(lease), SlotsSeen::default());
         let (shared, shared_changes) = (AsyncMutex::default(), AtomicU64::new(0));
         let inner = Inner {
             env,
@@ -130,6 +132,7 @@ impl HomeCatalog {
             stream,
             former,
             silence,
+            slots_seen,
             owned,
             former_homes: RwLock::default(),
             commits,
@@ -246,8 +249,8 @@ impl HomeCatalog {
 
 impl Inner {
     fn ownership(&self) -> Ownership<'_> {
-        let Self { env, stream, silence, worker, cluster, .. } = self;
-        Ownership { env, engine: self.engine.as_ref(), stream, silence, worker, cluster: *cluster }
+        let Self { env, stream, silence, slots_seen, worker, cluster, .. } = self;
+        Ownership { env, engine: self.engine.as_ref(), stream, silence, slots_seen, worker, cluster: *cluster }
     }
 
     async fn own(&self) -> Result<SlotSet> {

@@ -10,6 +10,7 @@
 //! | `leaving/{worker}` | [`LeavingRecord`](crate::leaving_record::LeavingRecord): the worker is draining or removed |
 //! | `stale-copies/{worker}` | there while the worker's disks may hold clean copies that are outdated |
 //! | `slot/{slot, five digits}` | [`SlotRecord`](crate::slot_record::SlotRecord): the home of a slot |
+//! | `slot-changes` | the worker that was the last to change slots: see `slots_seen.rs` |
 //! | `catalog/{slot, five digits}/{key}` | a record of a path: see [`forebay_catalog::records`] |
 //! | `own/{worker}/{key}` | a record that is of one worker alone |
 //! | `shared/{key}` | a record of the whole cluster |
@@ -21,12 +22,15 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use forebay_catalog::records::{self, Scope};
-use forebay_catalog::{Error, ErrorKind, Result, Slot, SlotCount};
+use forebay_catalog::{Engine, Error, ErrorKind, Result, Slot, SlotCount, Versioned};
 
 /// Where the buckets were at the last start of a worker. This crate only reserves the key.
 pub const UNDER_STORES_KEY: &[u8] = b"under-stores";
 pub(crate) const CLUSTER_KEY: &[u8] = b"cluster";
 pub(crate) const IDENTITY_KEY: &[u8] = b"identity";
+
+/// Records that are read in one go.
+const SCANNED: usize = 1000;
 
 /// Behind all keys of the catalog, which are text. In a store, keys from here on are those of this crate.
 pub(crate) const BEHIND_ALL: &[u8] = &[0xff];
@@ -125,6 +129,8 @@ pub(crate) const LEAVING_PREFIX: &[u8] = b"leaving/";
 pub(crate) const MEMBERS_PREFIX: &[u8] = b"member/";
 pub(crate) const WORKERS_PREFIX: &[u8] = b"worker/";
 pub(crate) const SLOTS_PREFIX: &[u8] = b"slot/";
+/// Not in the range of that prefix.
+pub(crate) const SLOT_CHANGES_KEY: &[u8] = b"slot-changes";
 
 /// Where a record of the catalog stands.
 pub(crate) fn record_key(key: &[u8], worker: &WorkerId, slots: SlotCount) -> Bytes {
@@ -134,6 +140,21 @@ pub(crate) fn record_key(key: &[u8], worker: &WorkerId, slots: SlotCount) -> Byt
         Scope::Cluster => Bytes::from_static(SHARED_PREFIX),
     };
     [&prefix, key].concat().into()
+}
+
+/// Everything behind a prefix, in the order of keys.
+///
+/// # Errors
+/// Whatever the engine answers.
+pub(crate) async fn scan_all(engine: &dyn Engine, prefix: &[u8]) -> Result<Vec<(Bytes, Versioned)>> {
+    let (mut from, to) = range_of(prefix);
+    let mut all = Vec::new();
+    loop {
+        let found = engine.scan(&from, &to, SCANNED).await?;
+        let Some((last, _)) = found.last() else { return Ok(all) };
+        from = records::successor(last);
+        all.extend(found);
+    }
 }
 
 /// All keys that begin with a prefix: from the first up to, not including, the second. Prefixes here end in a slash.
@@ -194,5 +215,7 @@ mod tests {
         assert!(is_in(&records::policy_key(), SHARED_PREFIX));
         let (from, to) = range_of(SHARED_PREFIX);
         assert!(!(from..to).contains(&Bytes::from_static(SHARED_REVISION_KEY)));
+        let (from, to) = range_of(SLOTS_PREFIX);
+        assert!(!(from..to).contains(&Bytes::from_static(SLOT_CHANGES_KEY)));
     }
 }

@@ -19,6 +19,7 @@ mod retry;
 mod shared_revision;
 mod silence;
 mod slot_record;
+mod slots_seen;
 mod stream;
 #[cfg(test)]
 mod test_engine;

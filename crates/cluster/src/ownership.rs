@@ -5,29 +5,31 @@
 //! (see `stream.rs`). Each transaction that takes slots checks that record, and those of the slots.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 
-use forebay_catalog::{Check, Engine, Error, ErrorKind, Result, Slot, SlotCount, SlotSet, Versioned, records};
+use forebay_catalog::{Check, Engine, Error, ErrorKind, Result, Slot, SlotCount, SlotSet, records};
 use forebay_env::Env;
 use forebay_store::ValueWrite;
 
 use crate::ClusterSettings;
-use crate::layout::{self, WorkerId, slot_key, worker_key};
+use crate::layout::{self, WorkerId, scan_all, slot_key, worker_key};
 use crate::leaving_record::{Leaving, LeavingRecord};
 use crate::member_record::{Addresses, MemberRecord};
 use crate::placement::Placement;
 use crate::silence::{START_MAX, Sign, Silences};
 use crate::slot_record::SlotRecord;
+use crate::slots_seen::{Slots, SlotsSeen, note_change, read_slots};
 use crate::stream::{Stream, WRITES_MAX};
 use crate::view::{Homes, Member, MemberState, Moves, View};
 use crate::worker_record::{WorkerRecord, WorkerState};
 
-/// Records that are read in one go.
-const SCANNED: usize = 1000;
+/// Slots that are taken or given up in one transaction. It has up to three more writes.
+const SLOTS_MAX: usize = WRITES_MAX - 3;
 
 /// What the engine has of slots and workers.
 pub(crate) struct Seen {
-    slots: BTreeMap<Slot, (SlotRecord, u64)>,
+    slots: Arc<Slots>,
     pub(crate) workers: BTreeMap<WorkerId, (WorkerRecord, u64)>,
     /// Only those that are about the processes that `workers` has.
     pub(crate) leaving: BTreeMap<WorkerId, Leaving>,
@@ -57,6 +59,7 @@ pub(crate) struct Ownership<'a> {
     pub(crate) engine: &'a dyn Engine,
     pub(crate) stream: &'a Stream,
     pub(crate) silence: &'a Silences,
+    pub(crate) slots_seen: &'a SlotsSeen,
     pub(crate) worker: &'a WorkerId,
     pub(crate) cluster: ClusterSettings,
 }
@@ -87,7 +90,7 @@ impl Ownership<'_> {
     /// See [`crate::HomeCatalog::look`]. `owned` are the slots that are at home here by now. Workers that are draining
     /// get slots only when there are no others.
     pub(crate) async fn look(&self, owned: &SlotSet, place: impl Fn(&[WorkerId]) -> Placement) -> Result<View> {
-        let seen = Seen::read(self.engine).await?;
+        let seen = Seen::read_with(self.engine, Some(self.slots_seen)).await?;
         let Members { members, removed } = self.members(&seen).await?;
         let lives = |worker: &WorkerId| *worker == *self.worker || members[worker].state.lives();
         let workers: Vec<WorkerId> = members.keys().filter(|worker| lives(worker)).cloned().collect();
@@ -114,8 +117,9 @@ impl Ownership<'_> {
 
     /// All workers that are seen, and where they are reached.
     pub(crate) async fn members(&self, seen: &Seen) -> Result<Members> {
-        let mut told = members_told(self.engine).await?;
+        // After the leases were read, and before anything else is waited for.
         let now = self.env.clock.monotonic();
+        let mut told = members_told(self.engine).await?;
         let state = |worker: &WorkerId, record: &WorkerRecord, version: u64| match record.state {
             WorkerState::Live if worker == self.worker => MemberState::Live,
             WorkerState::Live => match self.silence.sign(worker, version, now) {
@@ -191,7 +195,7 @@ impl Ownership<'_> {
                     None => Some(Check { key: worker_key(other), version: None }),
                 },
             };
-            for slots in former.slots.chunks(WRITES_MAX - 3) {
+            for slots in former.slots.chunks(SLOTS_MAX) {
                 self.take_some(slots, &seen, of_former.clone()).await?;
             }
             let former_worker = former.worker.as_ref().map(WorkerId::as_str);
@@ -211,7 +215,8 @@ impl Ownership<'_> {
         };
         // For how long this worker has sent nothing says nothing of others.
         let settled = layout::record_key(records::SETTLED_KEY, self.worker, self.cluster.slots);
-        let writes = slots.iter().map(write).chain([ValueWrite { key: settled, value: None }]);
+        let beside = [ValueWrite { key: settled, value: None }, note_change(self.worker)];
+        let writes = slots.iter().map(write).chain(beside);
         let checks = slots.iter().map(check).chain(of_former).collect();
         self.stream.commit_checked(checks, writes.collect()).await.map(drop)
     }
@@ -222,13 +227,13 @@ impl Ownership<'_> {
     /// Whatever the engine answers; `Unavailable` when the slots are lost.
     pub(crate) async fn release(&self, slots: &SlotSet) -> Result<()> {
         let seen = Seen::read(self.engine).await?;
-        let own = slots.iter().filter_map(|slot| Some((slot, &seen.slots.get(&slot)?.0)));
-        let own = own.filter(|(_, record)| record.home.as_deref() == Some(self.worker.as_str()));
-        let writes: Vec<_> = own
-            .map(|(slot, record)| ValueWrite { key: slot_key(slot), value: Some(record.released().encode()) })
-            .collect();
-        for writes in writes.chunks(WRITES_MAX - 1) {
-            self.stream.commit(writes.to_vec()).await?;
+        let own = slots.iter().filter(|slot| seen.home(*slot) == Some(self.worker.as_str()));
+        for slots in own.collect::<Vec<_>>().chunks(SLOTS_MAX) {
+            let found = || slots.iter().filter_map(|slot| Some((slot_key(*slot), seen.slots.get(slot)?)));
+            let checks = found().map(|(key, (_, version))| Check { key, version: Some(*version) });
+            let writes = found().map(|(key, (record, _))| ValueWrite { key, value: Some(record.released().encode()) });
+            let writes = writes.chain([note_change(self.worker)]);
+            self.stream.commit_checked(checks.collect(), writes.collect()).await?;
         }
         Ok(())
     }
@@ -245,6 +250,11 @@ pub(crate) async fn end(stream: &Stream, worker: &WorkerId, record: WorkerRecord
 
 impl Seen {
     pub(crate) async fn read(engine: &dyn Engine) -> Result<Self> {
+        Self::read_with(engine, None).await
+    }
+
+    /// Reads the slots only if they have changed, when there is something to compare with.
+    async fn read_with(engine: &dyn Engine, slots_seen: Option<&SlotsSeen>) -> Result<Self> {
         // Read before the workers: a worker that has started since has another life, which these records are not about.
         let mut leaving = BTreeMap::new();
         for (key, found) in scan_all(engine, layout::LEAVING_PREFIX).await? {
@@ -252,11 +262,10 @@ impl Seen {
             let record = LeavingRecord::decode(&worker, &found.value)?;
             leaving.insert(worker, (record, found.version));
         }
-        let slots = scan_all(engine, layout::SLOTS_PREFIX).await?.into_iter().filter_map(|(key, found)| {
-            let record = SlotRecord::decode(&found.value);
-            layout::parse_slot_key(&key).map(|slot| record.map(|record| (slot, (record, found.version))))
-        });
-        let slots = slots.collect::<Result<_>>()?;
+        let slots = match slots_seen {
+            Some(seen) => seen.read(engine).await?,
+            None => read_slots(engine).await?,
+        };
         let workers = workers(engine).await?;
         let leaving_versions = leaving.iter().map(|(worker, (_, version))| (worker.clone(), *version)).collect();
         let is_of = |worker: &WorkerId, life| workers.get(worker).is_some_and(|(record, _)| record.life == life);
@@ -328,17 +337,6 @@ pub(crate) async fn members_told(engine: &dyn Engine) -> Result<BTreeMap<WorkerI
 pub async fn addresses_told(engine: &dyn Engine) -> Result<BTreeMap<WorkerId, Addresses>> {
     let told = members_told(engine).await?;
     Ok(told.into_iter().map(|(worker, record)| (worker, record.addresses)).collect())
-}
-
-async fn scan_all(engine: &dyn Engine, prefix: &[u8]) -> Result<Vec<(bytes::Bytes, Versioned)>> {
-    let (mut from, to) = layout::range_of(prefix);
-    let mut all = Vec::new();
-    loop {
-        let found = engine.scan(&from, &to, SCANNED).await?;
-        let Some((last, _)) = found.last() else { return Ok(all) };
-        from = records::successor(last);
-        all.extend(found);
-    }
 }
 
 #[cfg(test)]

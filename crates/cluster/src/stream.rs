@@ -294,6 +294,9 @@ impl Committer {
             next = first.and_then(|first| batch.add(first));
             next = next.or_else(|| batch.fill(&mut requests));
             if next.is_none() {
+                next = batch.gather(&mut requests).await;
+            }
+            if next.is_none() {
                 next = self.wait_for_others(&mut batch, &mut requests).await;
             }
             let is_of_clients = batch.requests.iter().any(|request| !request.may_wait);
@@ -451,6 +454,21 @@ impl Batch {
         {
             if let Some(next) = self.add(request) {
                 return Some(next);
+            }
+        }
+        None
+    }
+
+    /// Adds what is about to come: one sync of a log ends the first half of many commits, and these come here one after
+    /// the other. Returns a request that must wait for the next transaction.
+    #[must_use]
+    async fn gather(&mut self, requests: &mut mpsc::Receiver<Request>) -> Option<Request> {
+        while !self.requests.is_empty() {
+            let before = self.requests.len();
+            tokio::task::yield_now().await;
+            let next = self.fill(requests);
+            if next.is_some() || self.requests.len() == before {
+                return next;
             }
         }
         None

@@ -36,6 +36,8 @@ pub(crate) struct TestEngine {
     /// Holds a permit for each that may proceed.
     pub(crate) gate: Semaphore,
     pub(crate) transactions: Mutex<Vec<usize>>,
+    /// Scans that have come.
+    pub(crate) scans: AtomicUsize,
 }
 
 impl TestEngine {
@@ -56,6 +58,7 @@ impl TestEngine {
             asked: AtomicUsize::new(0),
             gate: Semaphore::new(Semaphore::MAX_PERMITS),
             transactions: Mutex::default(),
+            scans: AtomicUsize::new(0),
         }
     }
 
@@ -99,6 +102,7 @@ impl Engine for TestEngine {
     }
 
     async fn scan(&self, from: &[u8], to: &[u8], limit: usize) -> Result<Vec<(Bytes, Versioned)>> {
+        self.scans.fetch_add(1, Ordering::SeqCst);
         self.hear()?;
         self.inner.scan(from, to, limit).await
     }

@@ -1,5 +1,7 @@
 //! Why the process ends with an error.
 
+use forebay_types::error_chain;
+
 use crate::config::Problem;
 
 /// A failure that is printed in one line before the process ends.
@@ -24,15 +26,6 @@ impl From<Problem> for Failure {
 impl Failure {
     /// An error of a part, with all its causes in one line.
     pub(crate) fn of(doing: &str, error: &dyn std::error::Error) -> Self {
-        let mut line = format!("{doing}: {error}");
-        let mut cause = error.source();
-        while let Some(error) = cause {
-            let text = error.to_string();
-            if !line.contains(&text) {
-                line = format!("{line}: {text}");
-            }
-            cause = error.source();
-        }
-        Self::Failed(line.replace('\n', " "))
+        Self::Failed(format!("{doing}: {}", error_chain(error)).replace('\n', " "))
     }
 }

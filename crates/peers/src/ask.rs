@@ -42,6 +42,9 @@ const REMOTE_MAX: Duration = Duration::from_secs(120);
 /// Bytes of a copy that a worker takes in a second at least.
 const COPIED_PER_SECOND: u64 = 8 << 20;
 
+/// Bytes of a write that come from its client, and go to the under store, in a second at least.
+const WRITTEN_PER_SECOND: u64 = 256 << 10;
+
 /// # Errors
 /// `Internal` when the question can't be encoded.
 fn packed(question: &Question, body: Option<(ByteStream, u64)>) -> Result<Request<PeerBody>> {
@@ -72,8 +75,9 @@ impl Peers {
             Question::JobShares | Question::JobFindings { .. } => JOBS_MAX,
             Question::Settings => SETTINGS_MAX,
             Question::TakeCopy(copy) => LOCAL_MAX + Duration::from_secs(copy.size() / COPIED_PER_SECOND),
-            Question::Put(_) | Question::Delete { .. } => REMOTE_MAX,
-            Question::Get(_)
+            Question::Put(put) => REMOTE_MAX + Duration::from_secs(put.size() / WRITTEN_PER_SECOND),
+            Question::Delete { .. }
+            | Question::Get(_)
             | Question::Head(_)
             | Question::Tags(_)
             | Question::Detail(_)

@@ -6,6 +6,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use forebay_cache::Taker;
 use forebay_env::{Clock, Env};
+use forebay_types::error_chain;
 use http::uri::PathAndQuery;
 use http::{Request, Response, Uri, Version};
 use hyper::body::Incoming;
@@ -13,10 +14,9 @@ use hyper_util::client::legacy::Client;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 
 use crate::connect::Connector;
-use crate::error::chain;
 use crate::frames::Pool;
 use crate::identity::{Identity, Protocol};
-use crate::message::{FROM, PeerBody, TO, value};
+use crate::message::{FROM, HEADERS_MAX, PeerBody, TO, value};
 use crate::{Error, Result};
 
 /// An idle connection is kept for so long. The other end keeps it for longer, so it does not go while a message is on
@@ -62,6 +62,7 @@ impl Peers {
             .pool_timer(TokioTimer::new())
             .pool_idle_timeout(IDLE_MAX)
             .set_host(false)
+            .http1_max_headers(HEADERS_MAX)
             .build(connector(Protocol::Http));
         let pool = Arc::new(Pool::new(connector(Protocol::Frames)));
         Self { client, pool, clock: Arc::clone(&env.clock), members, own: own.into() }
@@ -105,8 +106,8 @@ impl Peers {
         request.headers_mut().insert(TO, value(worker));
         request.headers_mut().insert(FROM, value(&self.own));
         self.client.request(request).await.map_err(|error| match error.is_connect() {
-            true => unreachable(chain(&error)),
-            false => Error::NoAnswer { worker: worker.to_owned(), problem: chain(&error) },
+            true => unreachable(error_chain(&error)),
+            false => Error::NoAnswer { worker: worker.to_owned(), problem: error_chain(&error) },
         })
     }
 }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use forebay_types::error_chain;
 use futures::TryStreamExt;
 use http::header::{CONNECTION, CONTENT_LENGTH, TE, TRAILER, TRANSFER_ENCODING, UPGRADE};
 use http::{HeaderMap, HeaderName, Method, Request, Response};
@@ -14,7 +15,6 @@ use http_body::{Body, Frame};
 use http_body_util::{BodyExt, StreamBody};
 
 use crate::client::Peers;
-use crate::error::chain;
 use crate::frames::{Answer, BODY_BYTES_MAX, whole_body};
 use crate::message::{FETCH, FORWARD, KIND, PeerBody, has_no_body, is_refused, strip, text, value};
 use crate::question::timed;
@@ -73,7 +73,7 @@ impl Peers {
         let (mut parts, body) = request.into_parts();
         let body = match body.is_end_stream() {
             true => Bytes::new(),
-            false => body.collect().await.map_err(|error| Error::Body(chain(&error)))?.to_bytes(),
+            false => body.collect().await.map_err(|error| Error::Body(error_chain(&error)))?.to_bytes(),
         };
         strip(&mut parts.headers);
         let address = self.address(worker)?;
@@ -87,7 +87,7 @@ impl Peers {
                     fetched => fetched,
                 };
                 // What was asked for is done.
-                fetched.map_err(|error| no_answer(chain(&error)))
+                fetched.map_err(|error| no_answer(error_chain(&error)))
             }
             Some(Answer::Refused) => Err(refused_by(worker)),
             Some(Answer::Whole(_) | Answer::Broken | Answer::Closing) => {

@@ -25,6 +25,9 @@ pub(crate) const FROM: HeaderName = HeaderName::from_static("forebay-peer-from")
 /// The message was not for this worker, or is not understood. Nothing was done.
 const REFUSED: HeaderName = HeaderName::from_static("forebay-peer-refused");
 
+/// Headers of a message. It has those of a client's request, of which there may be 100, and some of its own.
+pub(crate) const HEADERS_MAX: usize = 256;
+
 /// All headers of messages begin with it. Headers of clients that do are not passed on.
 const PREFIX: &str = "forebay-peer-";
 

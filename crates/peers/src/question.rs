@@ -14,7 +14,7 @@ use forebay_cache::{
     PutObject, ReadLease, RecordRange, Result, SlotSet,
 };
 use forebay_env::Clock;
-use forebay_types::{Algorithm, BucketName, Checksum, Generation, ObjectInfo, ObjectPath};
+use forebay_types::{Algorithm, BucketName, Checksum, Generation, ObjectInfo, ObjectPath, error_chain};
 use futures::{StreamExt, TryStreamExt};
 use http_body::Frame;
 use http_body_util::{BodyExt, BodyStream, StreamBody};
@@ -22,7 +22,6 @@ use hyper::body::Incoming;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use crate::error::chain;
 use crate::message::PeerBody;
 
 /// Of a frame: a thousand records of long keys have some megabytes.
@@ -239,6 +238,10 @@ impl Put {
         Ok((Self { path, attributes, conditions, size, md5, sha256, checksums, compute }, stream, size))
     }
 
+    pub(crate) fn size(&self) -> u64 {
+        self.size
+    }
+
     pub(crate) fn with(self, stream: ByteStream) -> PutObject {
         let Self { path, attributes, conditions, size, md5, sha256, checksums, compute } = self;
         let body = Upload { stream, size, md5, sha256, checksums, compute, trailers: None };
@@ -248,7 +251,7 @@ impl Put {
 
 impl From<Error> for Refusal {
     fn from(error: Error) -> Self {
-        let context = chain(&error);
+        let context = error_chain(&error);
         let Error { kind, object, retry_after, .. } = error;
         Self { kind, context, object, retry_after }
     }
@@ -338,7 +341,7 @@ pub(crate) fn timed(clock: Arc<dyn Clock>, from: &str, body: Incoming, longest: 
                     Some(Ok(Ok(data))) => return Ok(Some((data, body))),
                     Some(Ok(Err(_trailers))) => {}
                     Some(Err(error)) => {
-                        return Err(unavailable(format!("worker {from} has stopped sending: {}", chain(&error))));
+                        return Err(unavailable(format!("worker {from} has stopped sending: {}", error_chain(&error))));
                     }
                 }
             }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use forebay_env::{Env, Linger, Lingering, rest};
+use forebay_types::error_chain;
 use http::header::CONNECTION;
 use http::{Request, Response};
 use http_body_util::Either;
@@ -21,11 +22,10 @@ use tokio_util::task::TaskTracker;
 use crate::OwnSettings;
 use crate::answer::{self, Answers};
 use crate::connect;
-use crate::error::chain;
 use crate::forward;
 use crate::frames::server::{Answerer, Unfetched};
 use crate::identity::{Identity, Protocol};
-use crate::message::{ASK, FETCH, FORWARD, FROM, KIND, PeerBody, TO, refused, text};
+use crate::message::{ASK, FETCH, FORWARD, FROM, HEADERS_MAX, KIND, PeerBody, TO, refused, text};
 use crate::requests::ClientRequests;
 
 /// Connections that have not proved the key yet. Others wait to be accepted.
@@ -140,7 +140,7 @@ impl PeerServer {
                 // The other worker may have sent requests that it does not know to be refused.
                 linger.at_the_end(rest::WAIT);
                 let answerer = self.answerer();
-                self.frames.track_future(answerer.serve(stream, stop)).await.map_err(|error| chain(&error))
+                self.frames.track_future(answerer.serve(stream, stop)).await.map_err(|error| error_chain(&error))
             }
             None => return tracing::warn!(peer, "a worker of another release was refused"),
         };
@@ -175,12 +175,13 @@ impl PeerServer {
         let connection = http1::Builder::new()
             .timer(TokioTimer::new())
             .auto_date_header(false)
+            .max_headers(HEADERS_MAX)
             .keep_alive(!is_late)
             .header_read_timeout(if is_late { HANDSHAKE_MAX } else { IDLE_MAX })
             .serve_connection(TokioIo::new(stream), service);
         let mut connection = std::pin::pin!(connection);
         if is_late {
-            return connection.await.map_err(|error| chain(&error));
+            return connection.await.map_err(|error| error_chain(&error));
         }
         let ended = match stop.run_until_cancelled(connection.as_mut()).await {
             Some(ended) => ended,
@@ -189,7 +190,7 @@ impl PeerServer {
                 connection.await
             }
         };
-        ended.map_err(|error| chain(&error))
+        ended.map_err(|error| error_chain(&error))
     }
 
     async fn answer(&self, mut request: Request<Incoming>, is_stopping: bool) -> io::Result<Response<PeerBody>> {

@@ -2,8 +2,9 @@
 //! none or several, tags in conditions that are none, dates in older forms, an `Expires` or a `response-expires` that
 //! is no date, references to characters and newer checksums in a document, a `+` for a blank in the source of a copy.
 //!
-//! Headers and bodies may be signed, so they can only be put right behind the signature check: as for requests that
-//! pass through, a route of `s3s` gets the request then, and `s3s` parses it once more.
+//! Headers and bodies may be signed, so they can be corrected only after `s3s` has verified the signature. As for
+//! requests that pass through, a route of `s3s` gets the request then. It corrects the request, and `s3s` parses it
+//! again.
 
 use std::sync::Arc;
 

@@ -3,12 +3,13 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use forebay_cache::{Detail, Error, ErrorKind, LostPart};
+use forebay_types::error_chain;
 use http::{HeaderMap, HeaderValue, StatusCode, header};
 use s3s::S3Error;
 
-use crate::convert;
 use crate::s3_error::{error_with_status, with_details};
 use crate::s3s_fixes::BodyError;
+use crate::s3s_types;
 
 /// One row of the table.
 struct Row {
@@ -154,8 +155,11 @@ fn message(error: &Error, row: &Row) -> String {
         ErrorKind::InvalidArgument => {
             "The storage behind this cache refuses the request for its key, its headers or its size.".to_owned()
         }
-        // Of a policy or of the configuration; it names no more than the request does.
-        ErrorKind::AccessDenied | ErrorKind::NotImplemented if error.source.is_none() => {
+        // Of a policy, of the configuration, or of what is full or has to be waited for; it names no more than the
+        // request does.
+        ErrorKind::AccessDenied | ErrorKind::NotImplemented | ErrorKind::SlowDown | ErrorKind::InsufficientStorage
+            if error.source.is_none() =>
+        {
             format!("{}: {}", row.message.trim_end_matches('.'), error.context)
         }
         ErrorKind::AccessDenied => {
@@ -177,7 +181,7 @@ fn headers(error: &Error) -> Option<HeaderMap> {
         if let Ok(etag) = HeaderValue::try_from(object.etag.quoted()) {
             headers.insert(header::ETAG, etag);
         }
-        if let Ok(time) = HeaderValue::try_from(convert::http_date(object.last_modified_ms)) {
+        if let Ok(time) = HeaderValue::try_from(s3s_types::http_date(object.last_modified_ms)) {
             headers.insert(header::LAST_MODIFIED, time);
         }
     }
@@ -194,21 +198,15 @@ fn headers(error: &Error) -> Option<HeaderMap> {
 }
 
 fn log(error: &Error, request_id: &str, operation: &'static str) {
-    let mut cause = String::new();
-    let mut source = std::error::Error::source(error);
-    while let Some(error) = source {
-        cause.push_str(": ");
-        cause.push_str(&error.to_string());
-        source = error.source();
-    }
+    let problem = error_chain(error);
     match row(error.kind).status.as_u16() {
         // There may be as many of these as requests, for hours. One notice shows what they have in common.
         _ if error.kind == ErrorKind::SlowDown => {
-            tracing::debug!(request_id, operation, kind = ?error.kind, "request refused: {error}{cause}")
+            tracing::debug!(request_id, operation, kind = ?error.kind, "request refused: {problem}")
         }
-        500 => tracing::error!(request_id, operation, kind = ?error.kind, "request failed: {error}{cause}"),
-        501.. => tracing::warn!(request_id, operation, kind = ?error.kind, "request failed: {error}{cause}"),
-        _ => tracing::debug!(request_id, operation, kind = ?error.kind, "request refused: {error}{cause}"),
+        500 => tracing::error!(request_id, operation, kind = ?error.kind, "request failed: {problem}"),
+        501.. => tracing::warn!(request_id, operation, kind = ?error.kind, "request failed: {problem}"),
+        _ => tracing::debug!(request_id, operation, kind = ?error.kind, "request refused: {problem}"),
     }
 }
 
@@ -233,6 +231,20 @@ mod tests {
         check(ErrorKind::InsufficientStorage, "InsufficientStorage", 507);
         check(ErrorKind::Corrupt, "InternalError", 500);
         check(ErrorKind::SlowDown, "SlowDown", 503);
+    }
+
+    #[test]
+    fn a_client_that_is_to_slow_down_hears_why() {
+        let error = Error::new(ErrorKind::SlowDown, "an earlier request may still be carried out");
+        let answer = from_cache(error, "id", "PutObject");
+        assert_eq!(
+            answer.message(),
+            Some("Please reduce your request rate: an earlier request may still be carried out")
+        );
+        // What the under store says stays inside.
+        let mut throttled = Error::new(ErrorKind::SlowDown, "the under store: secret-host");
+        throttled.source = Some("secret-host".into());
+        assert_eq!(from_cache(throttled, "id", "PutObject").message(), Some("Please reduce your request rate."));
     }
 
     #[test]

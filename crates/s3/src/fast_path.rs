@@ -25,11 +25,11 @@ use s3s::host::S3Host;
 
 use crate::compat;
 use crate::context::RequestContext;
-use crate::convert;
 use crate::host::Domain;
 use crate::object_url::PATH_ENCODE_SET;
 use crate::operations::{ErrorMapper, Operations, requested_range};
 use crate::s3s_fixes::answer;
+use crate::s3s_types;
 use crate::trace;
 use signature::{Claim, SigningKeys};
 
@@ -146,5 +146,5 @@ fn object_path(raw: &str) -> Option<ObjectPath> {
     }
     let path = s3s::path::parse_path_style(&decoded).ok()?;
     let (bucket, key) = path.as_object()?;
-    convert::path(bucket, key).ok()
+    s3s_types::path(bucket, key).ok()
 }

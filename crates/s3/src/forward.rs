@@ -16,13 +16,13 @@ use tracing::Span;
 
 use crate::connection::{Connection, Tls};
 use crate::context::RequestContext;
-use crate::convert;
 use crate::error::from_cache;
 use crate::homes::{Client, ForwardBody, Home, Homes, RequestBody};
 use crate::metrics::Sending;
 use crate::record::{Record, path_of};
 use crate::redirect::redirect;
 use crate::s3s_fixes::{BodyError, answer};
+use crate::s3s_types;
 use crate::server::date::date;
 use crate::service::{S3Service, SentBody, Watched};
 use crate::shares::ConnectionPermit;
@@ -101,7 +101,7 @@ impl S3Service {
     ) -> Option<(Arc<dyn Homes>, Arc<str>, ObjectPath)> {
         let homes = self.inner.homes.as_ref()?;
         let (bucket, key) = path_of(request, self.inner.domain.as_ref())?;
-        let path = convert::path(&bucket, &key).ok()?;
+        let path = s3s_types::path(&bucket, &key).ok()?;
         homes.settled(&path, access(request.method(), request.uri()), !may_pass_on).await;
         match homes.home(&path) {
             Home::At(_)

@@ -25,7 +25,7 @@ use crate::s3s_fixes::chunks::{self, Framing};
 use crate::s3s_fixes::documents::{self, Expected, Kind};
 use crate::s3s_fixes::{checks, forms};
 use crate::token::Tokens;
-use crate::{checksums, convert, query};
+use crate::{checksums, query, s3s_types};
 
 fn context() -> Arc<RequestContext> {
     Arc::new(RequestContext::new("id".to_owned(), "http"))
@@ -291,21 +291,21 @@ pub fn digests(data: &[u8]) {
 pub fn header_values(data: &[u8]) {
     let headers = headers(data);
     for prefix in ["", "x-amz-copy-source-"] {
-        let _ = convert::read_conditions(&headers, prefix, None, None);
+        let _ = s3s_types::read_conditions(&headers, prefix, None, None);
     }
-    let _ = convert::write_conditions(&headers);
+    let _ = s3s_types::write_conditions(&headers);
     let Ok(text) = std::str::from_utf8(data) else { return };
-    if let Ok(tags) = convert::tags_of_header(Some(text)) {
+    if let Ok(tags) = s3s_types::tags_of_header(Some(text)) {
         let escape = |text: &str| percent_encode(text.as_bytes(), NON_ALPHANUMERIC).to_string();
         let pairs: Vec<_> = tags.iter().map(|(key, value)| format!("{}={}", escape(key), escape(value))).collect();
-        assert_eq!(convert::tags_of_header(Some(&pairs.join("&"))).ok(), Some(tags));
+        assert_eq!(s3s_types::tags_of_header(Some(&pairs.join("&"))).ok(), Some(tags));
     }
-    if let Some(encoding) = convert::content_encoding(Some(text.to_owned())) {
-        assert_eq!(convert::content_encoding(Some(encoding.clone())), Some(encoding));
+    if let Some(encoding) = s3s_types::content_encoding(Some(text.to_owned())) {
+        assert_eq!(s3s_types::content_encoding(Some(encoding.clone())), Some(encoding));
     }
     if let Ok(bytes) = data.try_into() {
         let unix_ms = u64::from_le_bytes(bytes);
-        let date = convert::http_date(unix_ms);
+        let date = s3s_types::http_date(unix_ms);
         let parsed = httpdate::parse_http_date(&date).expect("our own form of dates");
         let since = parsed.duration_since(std::time::UNIX_EPOCH).expect("no date is before 1970");
         // A year of more than four digits is shown as 1970.
@@ -315,8 +315,8 @@ pub fn header_values(data: &[u8]) {
         let name = name.as_str().strip_prefix("x-amz-meta-")?.to_owned();
         Some((name, String::from_utf8_lossy(value.as_bytes()).into_owned()))
     });
-    if let Ok(metadata) = convert::user_metadata(Some(metadata.collect())) {
-        let again = convert::user_metadata(Some(metadata.clone().into_iter().collect()));
+    if let Ok(metadata) = s3s_types::user_metadata(Some(metadata.collect())) {
+        let again = s3s_types::user_metadata(Some(metadata.clone().into_iter().collect()));
         assert_eq!(again.ok(), Some(metadata));
     }
 }

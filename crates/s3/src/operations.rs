@@ -22,9 +22,9 @@ use s3s::{S3, S3Error, S3Request, S3Response, S3Result, s3_error};
 
 use crate::authorize::require;
 use crate::context::{caller, request_id};
-use crate::convert;
 use crate::error::from_cache;
 use crate::s3_error::{header_not_implemented, with_details};
+use crate::s3s_types;
 use crate::token::Tokens;
 pub(crate) use read::requested_range;
 
@@ -60,7 +60,7 @@ fn not_implemented(what: &str) -> S3Error {
 
 /// The conditions on what a write replaces.
 fn write_conditions<T>(request: &S3Request<T>, path: &ObjectPath) -> S3Result<Conditions> {
-    let conditions = convert::write_conditions(&request.headers)?;
+    let conditions = s3s_types::write_conditions(&request.headers)?;
     let user = caller(request)?;
     check_tags(&conditions, &user, path)?;
     Ok(conditions)
@@ -128,15 +128,15 @@ use refuse_unsupported;
 /// The stored headers that an input carries.
 macro_rules! system_headers {
     ($input:expr, $extensions:expr) => {
-        $crate::convert::check_headers(forebay_types::SystemHeaders {
+        $crate::s3s_types::check_headers(forebay_types::SystemHeaders {
             content_type: $input.content_type.take().filter(|kind| !kind.is_empty()),
-            content_encoding: $crate::convert::content_encoding($input.content_encoding.take()),
+            content_encoding: $crate::s3s_types::content_encoding($input.content_encoding.take()),
             content_language: $input.content_language.take(),
             content_disposition: $input.content_disposition.take(),
             cache_control: $input.cache_control.take(),
-            expires: $crate::convert::given_expires($input.expires.take(), &$extensions),
+            expires: $crate::s3s_types::given_expires($input.expires.take(), &$extensions),
             website_redirect_location: $input.website_redirect_location.take(),
-            storage_class: $crate::convert::storage_class($input.storage_class.take())?,
+            storage_class: $crate::s3s_types::storage_class($input.storage_class.take())?,
         })
     };
 }

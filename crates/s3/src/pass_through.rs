@@ -26,7 +26,6 @@ use sha2::{Digest, Sha256};
 use crate::authorize::{EXPECTED_OWNERS, admit, check_expected_owner, require};
 use crate::buffers::Buffers;
 use crate::context::{Caller, RequestContext, caller, request_id};
-use crate::convert;
 use crate::error::from_cache;
 use crate::host::Domain;
 use crate::incoming::payload_hash;
@@ -35,6 +34,7 @@ use crate::query;
 use crate::s3_error::{HideSource, add_details, error_with_status, no_streaming};
 use crate::s3s_fixes::documents::Expectations;
 use crate::s3s_fixes::{BodyError, Refused, XML_BYTES_MAX, signature_2};
+use crate::s3s_types;
 use crate::trace;
 
 /// What of S3 is configuration of buckets or state of objects that only the under store has.
@@ -124,7 +124,7 @@ impl S3Route for PassThrough {
         let id = request_id(&request);
         let fail = |error| from_cache(error, &id, "PassThrough");
         let path = self.path(&request.uri, &request.headers)?;
-        let bucket = convert::bucket(path.get_bucket_name().ok_or_else(|| s3_error!(NotImplemented))?)?;
+        let bucket = s3s_types::bucket(path.get_bucket_name().ok_or_else(|| s3_error!(NotImplemented))?)?;
         let version = path.get_object_key().and_then(|_| query::version_of(&request.uri));
         if let Some(version) = &version {
             query::check_version(version, &request.method, &request.uri)?;
@@ -144,7 +144,7 @@ impl S3Route for PassThrough {
         request.input = Body::from(document);
         let mut change = None;
         if let Some(key) = path.get_object_key() {
-            let object = convert::path(bucket.as_str(), key)?;
+            let object = s3s_types::path(bucket.as_str(), key)?;
             self.cache.check_key(&object).await.map_err(fail)?;
             let is_dirty = if changes_object(&request.method, &request.uri) {
                 change = self.cache.begin_passing_change(&object).await.map_err(fail)?;

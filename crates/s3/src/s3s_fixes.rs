@@ -1,5 +1,5 @@
-//! What `s3s` 0.14.1 gets wrong or leaves to its user, put right around it. Each entry is written so that it can become
-//! a report to the project; when a release has it, the entry goes.
+//! Corrections around `s3s` 0.14.1. Each entry says what `s3s` does, so that it can become an upstream report. When a
+//! release has a correction, the entry goes.
 //!
 //! - [`checks`]: requests that Amazon S3 refuses and `s3s` accepts. `x-amz-*` headers that are not signed; a signature
 //!   in the header and in the query at once; duplicates, which it reads as "not given" (two `Authorization` headers
@@ -20,7 +20,7 @@
 //!   text only.
 //! - [`documents`]: digests of documents are not compared (`Content-MD5` and `x-amz-checksum-*` of DeleteObjects,
 //!   PutObjectTagging), CDATA is dropped, references to characters above U+FFFF are refused, unknown elements and what
-//!   stands behind the document are ignored, and a document that does not match the signed hash is answered with
+//!   follows the document are ignored, and a document that does not match the signed hash is answered with
 //!   InternalError.
 //! - [`forms`]: fields of a POST form that it does not know are dropped (`acl`, `tagging`); a policy need not name the
 //!   bucket; `${filename}` in the key is stored as it stands; a field given twice counts once; headers of a part are

@@ -137,10 +137,10 @@ impl Machine {
         *self.disks.lock() = others;
     }
 
-    /// A directory that the store has gone on without.
+    /// A directory that the store has continued without.
     async fn bring_back(&self) {
         let Some(back) = self.forgotten.lock().last().cloned() else { return };
-        // Else the store has not gone on yet.
+        // Else the store has not continued yet.
         if self.all_know_all() && !self.has_just_lost() {
             let mut disks = self.disks.lock().clone();
             disks.push(back);

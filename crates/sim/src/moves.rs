@@ -171,6 +171,9 @@ impl Moves {
         if slots.is_empty() {
             return;
         }
+        if let Err(error) = self.cache.begin_gain().await {
+            return self.world.note(format_args!("begin to gain: {error}"));
+        }
         // Another worker may be quicker.
         match catalog.take(slots).await {
             Ok(()) => self.tried("gain", || self.cache.gain(slots)).await,

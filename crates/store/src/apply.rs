@@ -25,8 +25,14 @@ fn change(counter: &AtomicU64, by: i128) {
 impl Inner {
     /// Adds an entry to the accounts, or removes it with `sign` -1.
     fn account(&self, entry: &Entry, sign: i128) {
+        self.account_bytes(entry, entry.uses(), sign);
+        change(&self.objects.count, sign);
+    }
+
+    /// The same for some of its bytes.
+    fn account_bytes(&self, entry: &Entry, uses: impl Iterator<Item = (SegmentKey, u64)>, sign: i128) {
         let mut bytes: i128 = 0;
-        for (key, used) in entry.uses() {
+        for (key, used) in uses {
             bytes += i128::from(used);
             if let Some(segment) = self.segment(key) {
                 change(&segment.live_bytes, sign * i128::from(used));
@@ -36,7 +42,6 @@ impl Inner {
             }
         }
         change(if entry.pinned { &self.pinned_bytes } else { &self.evictable_bytes }, sign * bytes);
-        change(&self.objects.count, sign);
         if entry.group != 0 {
             let mut groups = self.groups.lock();
             let group = groups.entry(entry.group).or_default();
@@ -92,8 +97,17 @@ impl Inner {
         })
     }
 
+    /// A large object gets many extents, one after the other, so only the new one is counted.
     pub(crate) fn attach(&self, key: &[u8], generation: Generation, extent: Extent) -> bool {
-        self.update(key, generation, |entry| entry.add_extent(extent))
+        let mut locked = self.objects.lock(key);
+        let Some(present) = locked.get().filter(|entry| entry.generation == generation) else { return false };
+        let mut changed = Entry::clone(present);
+        if !changed.add_extent(extent) {
+            return false;
+        }
+        self.account_bytes(&changed, std::iter::once((extent.segment, extent.bytes.into())), 1);
+        locked.put(Arc::new(changed));
+        true
     }
 
     /// Drops damaged bytes of a clean object: one extent, or the whole object when its record is damaged.

@@ -12,11 +12,11 @@ use tokio::runtime::{Builder, Runtime};
 
 use crate::directory::{Directory, Identity};
 use crate::ids::{DirectoryId, SegmentKey};
+use crate::record::abort::AbortBody;
 use crate::record::commit::CommitBody;
 use crate::record::extent::ExtentBody;
 use crate::record::object::ObjectBody;
 use crate::record::scan::Scan;
-use crate::record::void::VoidBody;
 use crate::record::{Draft, Head, Kind, crc32c};
 use crate::segment::{SEGMENT_HEADER_BYTES, Segment, SegmentHeader, SegmentKind};
 use crate::snapshot::load::load_snapshot;
@@ -80,10 +80,10 @@ pub fn record(mut data: &[u8]) {
     if let Ok(commit) = CommitBody::decode(body) {
         assert_eq!(CommitBody::decode(&commit.draft().body).expect("just encoded"), commit);
     }
-    if let Ok(void) = VoidBody::decode(body) {
-        assert_eq!(VoidBody::decode(&void.draft().body).expect("just encoded"), void);
+    if let Ok(abort) = AbortBody::decode(body) {
+        assert_eq!(AbortBody::decode(&abort.draft().body).expect("just encoded"), abort);
     }
-    let kind = [Kind::Object, Kind::Extent, Kind::Commit, Kind::Void][usize::from(kind % 4)];
+    let kind = [Kind::Object, Kind::Extent, Kind::Commit, Kind::Abort][usize::from(kind % 4)];
     let draft = Draft { kind, body: Bytes::copy_from_slice(body), payload: Bytes::copy_from_slice(payload) };
     let mut bytes = draft.encode(STORE, 99, 64).concat();
     assert_eq!(bytes.len(), draft.total_bytes());
@@ -121,7 +121,7 @@ pub fn segment(mut data: &[u8]) {
                 data = rest;
                 Bytes::copy_from_slice(piece)
             };
-            let kind = [Kind::Object, Kind::Extent, Kind::Commit, Kind::Void][kind % 4];
+            let kind = [Kind::Object, Kind::Extent, Kind::Commit, Kind::Abort][kind % 4];
             let draft = Draft { kind, body: piece(body), payload: piece(payload) };
             written.push((bytes.len() as u64, draft.clone()));
             bytes.extend_from_slice(&draft.encode(segment.binding(), sequence, 0).concat());

@@ -14,7 +14,7 @@ use crate::directory::Directory;
 use crate::fills::Fills;
 use crate::ids::SegmentKey;
 use crate::log::Log;
-use crate::log::voids::Voids;
+use crate::log::aborted::AbortedCommits;
 use crate::permits::Permits;
 use crate::prepared::Prepared;
 use crate::record::location::Position;
@@ -54,7 +54,7 @@ pub(crate) struct Inner {
     /// The sequence of the next record.
     pub(crate) sequence: Arc<AtomicU64>,
     pub(crate) fills: Arc<Fills>,
-    pub(crate) voids: Arc<Voids>,
+    pub(crate) aborted: Arc<AbortedCommits>,
     pub(crate) prepared: Arc<Prepared>,
     /// Locks, chosen by the hash of a key. Reclaim holds one while it writes the record of an object again; commits
     /// hold those of the keys that they forget or annotate. So a copy either is in a log before the change, or contains

@@ -1,7 +1,7 @@
 //! The log of one directory. One task appends what has queued up, syncs once for all of it (group commit), and answers
 //! every request.
 
-pub(crate) mod voids;
+pub(crate) mod aborted;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -15,12 +15,12 @@ use tokio::sync::{Notify, mpsc, oneshot};
 
 use crate::directory::Directory;
 use crate::record::Draft;
+use crate::record::abort::AbortBody;
 use crate::record::commit::CommitBody;
 use crate::record::location::{Location, Position, location};
-use crate::record::void::VoidBody;
 use crate::segment::{Segment, SegmentKind};
 use crate::{Counters, Error, ErrorKind, Observer, Result};
-use voids::Voids;
+use aborted::AbortedCommits;
 
 /// Requests that may queue for the log. When the queue is full, committers wait for a place.
 const QUEUE_MAX: usize = 4096;
@@ -44,10 +44,10 @@ pub(crate) struct Appended {
 }
 
 impl Appended {
-    /// The record that declares these records void. `None` when there are none.
-    fn void(&self) -> Option<VoidBody> {
+    /// The record that aborts these records. `None` when there are none.
+    fn abort(&self) -> Option<AbortBody> {
         let (location, first, last) = (self.locations.first()?, self.sequences.first()?, self.sequences.last()?);
-        Some(VoidBody { segment: location.segment, first: *first, last: *last })
+        Some(AbortBody { segment: location.segment, first: *first, last: *last })
     }
 }
 
@@ -122,9 +122,9 @@ struct Appender {
     sync_delay: Duration,
     marks: Arc<Marks>,
     end: Arc<Mutex<Position>>,
-    voids: Arc<Voids>,
-    /// How many of `voids` this log has recorded.
-    voids_told: usize,
+    aborted: Arc<AbortedCommits>,
+    /// How many of `aborted` this log has recorded.
+    aborted_recorded: usize,
     open: Option<Open>,
     /// Appends that wait for the next sync.
     written: Vec<(oneshot::Sender<Result<Appended>>, Appended)>,
@@ -145,14 +145,14 @@ pub(crate) struct LogParts {
     pub(crate) counters: Arc<Mutex<Counters>>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) observer: Option<Arc<dyn Observer>>,
-    pub(crate) voids: Arc<Voids>,
+    pub(crate) aborted: Arc<AbortedCommits>,
     pub(crate) sync_delay: Duration,
 }
 
 impl Log {
     pub(crate) fn start(parts: LogParts) -> Self {
         let (sender, receiver) = mpsc::channel(QUEUE_MAX);
-        let LogParts { directory, sequence, counters, clock, observer, voids, sync_delay } = parts;
+        let LogParts { directory, sequence, counters, clock, observer, aborted, sync_delay } = parts;
         // Set before the first segment exists: a snapshot that begins meanwhile must not leave that segment out.
         let end = Position { segment: directory.next_number(), offset: 0 };
         let (marks, end) = (Arc::<Marks>::default(), Arc::new(Mutex::new(end)));
@@ -165,8 +165,8 @@ impl Log {
             sync_delay,
             marks: Arc::clone(&marks),
             end: Arc::clone(&end),
-            voids_told: voids.count(),
-            voids,
+            aborted_recorded: aborted.count(),
+            aborted,
             open: None,
             written: Vec::new(),
             sync_at: None,
@@ -341,9 +341,9 @@ impl Appender {
         self.sync_at = None;
         if result.is_err() {
             // Drop the marks first: a snapshot that still sees them began before any log said that their records are
-            // void.
+            // aborted.
             self.written.iter_mut().for_each(|(_, appended)| drop(appended.applying.take()));
-            self.voids.add(self.written.iter().filter_map(|(_, appended)| appended.void()));
+            self.aborted.add(self.written.iter().filter_map(|(_, appended)| appended.abort()));
         }
         for (done, appended) in self.written.drain(..) {
             let _ = done.send(result.as_ref().map(|()| appended).map_err(copy));
@@ -357,18 +357,18 @@ impl Appender {
             let nothing = |_: &Request| Appended { locations: Vec::new(), sequences: Vec::new(), applying: None };
             return Ok(batch.iter().map(nothing).collect());
         }
-        let voids: Vec<_> = self.voids.since(self.voids_told).iter().map(VoidBody::draft).collect();
+        let aborted: Vec<_> = self.aborted.since(self.aborted_recorded).iter().map(AbortBody::draft).collect();
         let directory = Arc::clone(&self.directory);
         let _request = directory.unanswered.begin();
-        self.make_room(bytes + voids.iter().map(|void| void.total_bytes() as u64).sum::<u64>()).await?;
+        self.make_room(bytes + aborted.iter().map(|abort| abort.total_bytes() as u64).sum::<u64>()).await?;
         let open = self.open.as_mut().expect("room was made in an open segment");
         let mut offset = open.offset;
         let mut buffers: Vec<Bytes> = Vec::new();
         let mut appended = Vec::with_capacity(batch.len());
-        for void in &voids {
+        for abort in &aborted {
             let sequence = self.sequence.fetch_add(1, Ordering::SeqCst);
-            buffers.extend(void.encode(open.segment.binding(), sequence, open.durable));
-            offset += void.total_bytes() as u64;
+            buffers.extend(abort.encode(open.segment.binding(), sequence, open.durable));
+            offset += abort.total_bytes() as u64;
         }
         for request in batch {
             let applying = self.marks.mark(Position { segment: open.segment.key().number, offset });
@@ -397,7 +397,7 @@ impl Appender {
         if let Err(error) = written {
             return Err(self.give_up(error, end, appended).await);
         }
-        self.voids_told += voids.len();
+        self.aborted_recorded += aborted.len();
         let bytes = offset - open.offset;
         open.segment.length.store(offset, Ordering::SeqCst);
         self.directory.grew(bytes);
@@ -411,7 +411,7 @@ impl Appender {
     }
 
     /// Handles a failed write up to `end`. What it left after the end of the log is cut off; when that is not possible,
-    /// the directory takes no more writes. The records may then be there after a restart, so they are declared void:
+    /// the directory takes no more writes. The records may then be there after a restart, so they are aborted:
     /// neither later commits in other directories nor snapshots know of them.
     async fn give_up(&self, error: std::io::Error, end: Position, appended: Vec<Appended>) -> Error {
         let error = self.directory.refused("could not append to the log", error);
@@ -425,10 +425,10 @@ impl Appender {
         if error.kind != ErrorKind::Full || cut.is_err() {
             *self.end.lock() = end;
             // Nothing else follows these records in this log, except the padding of their page.
-            let void = appended.iter().find_map(Appended::void).map(|void| VoidBody { last: u64::MAX, ..void });
+            let abort = appended.iter().find_map(Appended::abort).map(|abort| AbortBody { last: u64::MAX, ..abort });
             // Drop the marks first, as in `answer_written`.
             drop(appended);
-            self.voids.add(void);
+            self.aborted.add(abort);
         }
         error
     }

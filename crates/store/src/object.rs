@@ -250,7 +250,7 @@ impl Object {
         let data = segment.read_at(offset, bytes).await?;
         let head = Head::decode(&data)?;
         let rest = data.slice(head.header.head_bytes..);
-        let fits = head.header.segment == segment.binding() && !matches!(head.header.kind, Kind::Commit | Kind::Void);
+        let fits = head.header.segment == segment.binding() && !matches!(head.header.kind, Kind::Commit | Kind::Abort);
         if fits { Ok((head, rest)) } else { Err(Error::new(ErrorKind::Corrupt, "another record stands here")) }
     }
 

@@ -4,12 +4,12 @@
 //! values, one per block of the payload. One CRC32C covers the whole head. So a reader of any part of the payload reads
 //! the head and the blocks that it touches, and verifies both.
 
+pub(crate) mod abort;
 pub(crate) mod commit;
 pub(crate) mod extent;
 pub(crate) mod location;
 pub(crate) mod object;
 pub(crate) mod scan;
-pub(crate) mod void;
 
 use bytes::{BufMut, Bytes, BytesMut};
 use crc_fast::CrcAlgorithm;
@@ -47,12 +47,12 @@ pub(crate) enum Kind {
     Object = 1,
     Extent = 2,
     Commit = 3,
-    Void = 4,
+    Abort = 4,
 }
 
 impl Kind {
     fn from_byte(byte: u8) -> Option<Self> {
-        [Self::Object, Self::Extent, Self::Commit, Self::Void].into_iter().find(|kind| *kind as u8 == byte)
+        [Self::Object, Self::Extent, Self::Commit, Self::Abort].into_iter().find(|kind| *kind as u8 == byte)
     }
 }
 

@@ -110,7 +110,7 @@ pub(crate) async fn recover(env: &Env, disks: Vec<Arc<dyn Disk>>, settings: &Set
         opened.iter().flatten().map(|segment| (segment.key(), segment.header.sequence)).collect();
     let first_free = opened.iter().flatten().map(|segment| segment.header.sequence).max().unwrap_or(0);
     let snapshot_positions = snapshot.as_ref().map(|snapshot| snapshot.positions.clone()).unwrap_or_default();
-    ends.iter_mut().flatten().for_each(|end| end.leave_out_void(&replay));
+    ends.iter_mut().flatten().for_each(|end| end.leave_out_aborted(&replay));
     let Replayed { tables, prepared, next_sequence, min_versions, change_bytes, last_numbers } =
         replay.finish(snapshot, &hasher, &known);
     roll.check_named(last_numbers.keys().copied(), &settings.forget)?;
@@ -305,11 +305,11 @@ async fn replay_log(
 }
 
 impl LogEnd {
-    /// Cuts off void records. They are at the end, where the directory failed. So nobody has to know of them later.
-    fn leave_out_void(&mut self, replay: &Replay) {
-        let is_void = |sequence: u64| replay.is_void(self.segment.key(), sequence);
-        let void = self.records.iter().rev().take_while(|(_, sequence)| is_void(*sequence));
-        self.end = void.last().map_or(self.end, |(offset, _)| *offset);
+    /// Cuts off aborted records. They are at the end, where the directory failed. So nobody has to know of them later.
+    fn leave_out_aborted(&mut self, replay: &Replay) {
+        let is_aborted = |sequence: u64| replay.is_aborted(self.segment.key(), sequence);
+        let abort = self.records.iter().rev().take_while(|(_, sequence)| is_aborted(*sequence));
+        self.end = abort.last().map_or(self.end, |(offset, _)| *offset);
         self.durable = self.durable.min(self.end);
     }
 

@@ -205,11 +205,11 @@ impl Inner {
         }
     }
 
-    /// The first chunk of a snapshot, and the positions in it. A replay from these positions must not find void records
-    /// without the record that declares them void.
+    /// The first chunk of a snapshot, and the positions in it. A replay from these positions must not find aborted
+    /// records without the record of the abort.
     async fn snapshot_start(&self) -> Option<(Chunk<'static>, HashMap<u16, Position>)> {
         loop {
-            let voids = self.voids.count();
+            let aborted = self.aborted.count();
             let ends = self.log_ends();
             for (volume, end) in self.volumes.iter().zip(&ends) {
                 // Commits that may wait stop waiting now. A log that takes no more writes answers all of them.
@@ -217,7 +217,7 @@ impl Inner {
                 volume.log.applied(*end).await;
             }
             let start = self.try_snapshot_start(&ends)?;
-            if self.voids.count() == voids {
+            if self.aborted.count() == aborted {
                 return Some(start);
             }
         }

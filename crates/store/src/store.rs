@@ -15,7 +15,7 @@ use crate::damaged::Damaged;
 use crate::directory::{Directory, SEGMENTS_MIN};
 use crate::fills::Fills;
 use crate::inner::{Inner, Volume};
-use crate::log::voids::Voids;
+use crate::log::aborted::AbortedCommits;
 use crate::log::{Log, LogParts};
 use crate::object::Object;
 use crate::permits::Permits;
@@ -56,7 +56,7 @@ impl Store {
         let recovered = recovery::recover(&env, disks, &settings).await?;
         let (sequence, counters) =
             (Arc::new(AtomicU64::new(recovered.next_sequence)), Arc::<Mutex<Counters>>::default());
-        let (fills, voids) = (Arc::<Fills>::default(), Arc::<Voids>::default());
+        let (fills, aborted) = (Arc::<Fills>::default(), Arc::<AbortedCommits>::default());
         let volume = |directory: &Arc<Directory>| {
             let stream = |kind| Stream::new(Arc::clone(directory), kind, Arc::clone(&sequence), Arc::clone(&fills));
             let log = Log::start(LogParts {
@@ -65,7 +65,7 @@ impl Store {
                 counters: Arc::clone(&counters),
                 clock: Arc::clone(&env.clock),
                 observer: observer.clone(),
-                voids: Arc::clone(&voids),
+                aborted: Arc::clone(&aborted),
                 sync_delay: settings.sync_delay,
             });
             Volume {
@@ -89,7 +89,7 @@ impl Store {
             values: recovered.tables.values,
             sequence,
             fills: Arc::clone(&fills),
-            voids: Arc::clone(&voids),
+            aborted: Arc::clone(&aborted),
             prepared: Arc::<Prepared>::default(),
             carrying: crate::commit::carrying_locks(),
             applying: RwLock::default(),

@@ -1,6 +1,7 @@
 //! Names, numbers and settings that every part of Forebay shares. No I/O.
 
 pub mod checksum;
+pub mod error_chain;
 pub mod etag;
 pub mod limits;
 pub mod names;
@@ -11,6 +12,7 @@ pub mod shares;
 pub mod units;
 
 pub use checksum::{Algorithm, Checksum, ChecksumKind, ChecksumNames, Checksums};
+pub use error_chain::error_chain;
 pub use etag::ETag;
 pub use names::{BucketName, Generation, InvalidName, ObjectKey, ObjectPath};
 pub use object::{ObjectInfo, PartInfo, StorageState, SystemHeaders, Tags, UserMetadata, header_bytes, sent_bytes};

@@ -28,6 +28,7 @@ use forebay_env::{Env, RequesterPermits};
 use forebay_types::{ByteRange, ETag, ObjectKey, Tags};
 use parking_lot::Mutex;
 
+use crate::error::not_found;
 use crate::file_meta::FileMeta;
 use crate::{
     Condition, Error, ErrorKind, ListPage, ListRequest, RemoteBody, RemoteObject, Result, Stored, UnderStore, Upload,
@@ -76,10 +77,6 @@ pub(crate) struct Opened {
     path: PathBuf,
     object: RemoteObject,
     meta: Option<FileMeta>,
-}
-
-fn not_found(key: &str) -> Error {
-    Error::new(ErrorKind::NotFound, format!("{key:?} does not exist"))
 }
 
 impl DirectoryStore {

@@ -78,6 +78,11 @@ pub struct Error {
 
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
+/// The error for a key without an object.
+pub(crate) fn not_found(key: &str) -> Error {
+    Error::new(ErrorKind::NotFound, format!("{key:?} does not exist"))
+}
+
 impl Error {
     pub fn new(kind: ErrorKind, context: impl Into<String>) -> Self {
         Self { kind, context: context.into(), source: None }

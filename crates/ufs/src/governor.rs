@@ -17,11 +17,13 @@ use std::time::Duration;
 use async_trait::async_trait;
 use forebay_env::Env;
 use forebay_types::{ByteRange, ByteSize, ETag, ObjectKey, Period, Tags};
+use futures::FutureExt;
+use futures::future::BoxFuture;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Condition, Error, ErrorKind, ListPage, ListRequest, RemoteBody, RemoteObject, Result, S3Target, Stored, UnderStore,
-    Upload,
+    ByteStream, Condition, Error, ErrorKind, ListPage, ListRequest, RemoteBody, RemoteObject, Result, S3Target, Stored,
+    UnderStore, Upload, UploadSource,
 };
 pub use limits::Governor;
 pub use root::GovernedRoot;
@@ -140,6 +142,11 @@ impl Governed {
         Caller { lane: self.lane, bucket: &self.bucket }
     }
 
+    fn paced(&self, upload: Upload) -> Upload {
+        let source = PacedSource { source: Arc::clone(&upload.source), governor: Arc::clone(&self.governor) };
+        Upload { source: Arc::new(source), ..upload }
+    }
+
     /// If a failed read is worth a retry, waits for it. Returns whether to retry.
     async fn try_again(&self, failed: Option<ErrorKind>, tries: &mut u32) -> bool {
         let again = failed.is_some_and(ErrorKind::is_transient) && *tries < self.governor.settings().read_tries;
@@ -151,12 +158,29 @@ impl Governed {
     }
 }
 
+/// Obeys the limit on uploaded bytes. Each part of a large object waits for its own turn, so others are sent between
+/// its parts.
+struct PacedSource {
+    source: Arc<dyn UploadSource>,
+    governor: Arc<Governor>,
+}
+
+impl UploadSource for PacedSource {
+    fn stream(&self, range: ByteRange) -> ByteStream {
+        self.source.stream(range)
+    }
+
+    fn turn(&self, bytes: u64) -> Option<BoxFuture<'_, ()>> {
+        Some(self.governor.wait_for_bytes(bytes).boxed())
+    }
+}
+
 /// A governed read. It is retried when it fails for a transient reason.
 macro_rules! read {
     ($self:ident, $operation:literal, $call:expr) => {{
         let mut tries = 1;
         loop {
-            let result = $self.governor.run($self.caller(), Work::Read, $operation, 0, $call).await;
+            let result = $self.governor.run($self.caller(), Work::Read, $operation, $call).await;
             let failed = result.as_ref().err().map(|error| error.kind);
             if !$self.try_again(failed, &mut tries).await {
                 return result;
@@ -176,7 +200,7 @@ impl UnderStore for Governed {
     }
 
     async fn make_durable(&self, key: &ObjectKey) -> Result<()> {
-        self.governor.run(self.caller(), Work::Write, "make_durable", 0, self.inner.make_durable(key)).await
+        self.governor.run(self.caller(), Work::Write, "make_durable", self.inner.make_durable(key)).await
     }
 
     async fn get(&self, key: &ObjectKey, range: Option<ByteRange>, if_match: Option<&ETag>) -> Result<RemoteBody> {
@@ -184,12 +208,16 @@ impl UnderStore for Governed {
     }
 
     async fn put(&self, key: &ObjectKey, upload: Upload) -> Result<Stored> {
-        let size = upload.info.size;
-        self.governor.run(self.caller(), Work::Write, "put", size, self.inner.put(key, upload)).await
+        let upload = match self.lane {
+            Lane::Foreground => upload,
+            Lane::Background if self.governor.settings().upload_bandwidth.0 > 0 => self.paced(upload),
+            Lane::Background => upload,
+        };
+        self.governor.run(self.caller(), Work::Write, "put", self.inner.put(key, upload)).await
     }
 
     async fn delete(&self, key: &ObjectKey, condition: Condition) -> Result<()> {
-        self.governor.run(self.caller(), Work::Write, "delete", 0, self.inner.delete(key, condition)).await
+        self.governor.run(self.caller(), Work::Write, "delete", self.inner.delete(key, condition)).await
     }
 
     async fn list(&self, request: &ListRequest) -> Result<ListPage> {
@@ -205,11 +233,11 @@ impl UnderStore for Governed {
     }
 
     async fn set_tags(&self, key: &ObjectKey, tags: &Tags) -> Result<()> {
-        self.governor.run(self.caller(), Work::Write, "set_tags", 0, self.inner.set_tags(key, tags)).await
+        self.governor.run(self.caller(), Work::Write, "set_tags", self.inner.set_tags(key, tags)).await
     }
 
     async fn sweep(&self, age: Duration) -> Result<u64> {
-        self.governor.run(self.caller(), Work::Write, "sweep", 0, self.inner.sweep(age)).await
+        self.governor.run(self.caller(), Work::Write, "sweep", self.inner.sweep(age)).await
     }
 
     fn lists_by_token(&self) -> bool {

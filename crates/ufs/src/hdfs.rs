@@ -29,6 +29,7 @@ use forebay_env::{Env, RequesterPermits};
 use forebay_types::{ByteRange, ETag, ObjectKey, Tags};
 use tokio::sync::{Mutex, MutexGuard};
 
+use crate::error::not_found;
 use crate::{
     Condition, Error, ErrorKind, ListPage, ListRequest, RemoteBody, RemoteObject, Result, Stored, UnderStore, Upload,
 };
@@ -72,10 +73,6 @@ impl Work {
         let locks = (0..LOCKS).map(|_| Mutex::default()).collect();
         Self { locks, uploads: RequesterPermits::new(UPLOADS_MAX), writing: Writing::default() }
     }
-}
-
-fn not_found(key: &ObjectKey) -> Error {
-    Error::new(ErrorKind::NotFound, format!("{:?} does not exist", key.as_str()))
 }
 
 fn label(location: &HdfsLocation) -> String {
@@ -127,7 +124,7 @@ impl HdfsStore {
     }
 
     async fn must_find(&self, key: &ObjectKey) -> Result<Status> {
-        self.find(key).await?.ok_or_else(|| not_found(key))
+        self.find(key).await?.ok_or_else(|| not_found(key.as_str()))
     }
 
     /// # Errors

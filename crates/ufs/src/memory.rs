@@ -12,6 +12,7 @@ use futures::StreamExt;
 use md5::{Digest, Md5};
 use tokio::sync::watch;
 
+use crate::error::not_found;
 use crate::grouping::Grouping;
 use crate::{
     BucketInfo, BucketRoot, Condition, Error, ErrorKind, ListPage, ListRequest, ListedObject, RemoteBody, RemoteObject,
@@ -244,10 +245,6 @@ fn gone(kind: ErrorKind) -> Error {
     Error::new(kind, "the under store in memory refuses")
 }
 
-fn not_found(key: &str) -> Error {
-    Error::new(ErrorKind::NotFound, format!("{key:?} does not exist"))
-}
-
 fn check(condition: &Condition, present: Option<&Held>) -> Result<()> {
     let holds = match (condition, present) {
         (Condition::Always, _) | (Condition::Absent, None) => true,
@@ -289,7 +286,9 @@ impl UnderStore for MemoryUnderStore {
         let mut bytes = BytesMut::new();
         let mut stream = upload.source.stream(ByteRange::of_size(upload.info.size));
         while let Some(data) = stream.next().await {
-            bytes.extend_from_slice(&data?);
+            let data = data?;
+            upload.turn(data.len() as u64).await;
+            bytes.extend_from_slice(&data);
         }
         let bytes = bytes.freeze();
         if bytes.len() as u64 != upload.info.size {

@@ -6,6 +6,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use forebay_types::{ByteRange, ChecksumNames, ETag, Generation, ObjectInfo, ObjectKey, Tags};
+use futures::future::BoxFuture;
 use futures::stream::BoxStream;
 
 use crate::{Error, ErrorKind, Result, Stamp};
@@ -62,6 +63,11 @@ pub struct RemoteBody {
 /// Where an upload's bytes come from. Each try reads them again.
 pub trait UploadSource: Send + Sync + 'static {
     fn stream(&self, range: ByteRange) -> ByteStream;
+
+    /// Returns when the next bytes, this many, may be sent. `None`: at once.
+    fn turn(&self, _bytes: u64) -> Option<BoxFuture<'_, ()>> {
+        None
+    }
 }
 
 /// An object to be written whole.
@@ -71,6 +77,15 @@ pub struct Upload {
     pub info: Arc<ObjectInfo>,
     pub source: Arc<dyn UploadSource>,
     pub condition: Condition,
+}
+
+impl Upload {
+    /// An under store calls this before it sends a part of an object, or all of it.
+    pub(crate) async fn turn(&self, bytes: u64) {
+        if let Some(turn) = self.source.turn(bytes) {
+            turn.await;
+        }
+    }
 }
 
 /// The under store's answer to a write.

@@ -35,25 +35,23 @@ impl Server {
         let binary = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../.tools/bin/versitygw");
         assert!(binary.exists(), "{} is missing: run make setup", binary.display());
         let directory = tempfile::tempdir().expect("a temporary directory");
-        let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
-            .and_then(|listener| listener.local_addr())
-            .expect("a free port")
-            .port();
-        let process = Command::new(binary)
-            .args(["--access", KEY, "--secret", KEY, "--quiet", "--port", &format!("127.0.0.1:{port}"), "posix"])
-            .arg(directory.path())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .expect("the S3 server starts");
-        let env = Env::real();
-        let mut tries = 0;
-        while TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_err() {
-            tries += 1;
-            assert!(tries < 1000, "the S3 server does not listen");
-            env.clock.sleep(Duration::from_millis(20)).await;
+        for _ in 0..10 {
+            let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
+                .and_then(|listener| listener.local_addr())
+                .expect("a free port")
+                .port();
+            let mut process = Command::new(&binary)
+                .args(["--access", KEY, "--secret", KEY, "--quiet", "--port", &format!("127.0.0.1:{port}"), "posix"])
+                .arg(directory.path())
+                .stdout(Stdio::null())
+                .stderr(Stdio::null())
+                .spawn()
+                .expect("the S3 server starts");
+            if listens(&mut process, port).await {
+                return Self { process, port, _directory: directory };
+            }
         }
-        Self { process, port, _directory: directory }
+        panic!("the S3 server ends at once");
     }
 
     fn endpoint(&self) -> String {
@@ -69,6 +67,24 @@ impl Server {
         client.sdk.create_bucket().bucket(name).send().await.expect("a bucket");
         S3Store::new(Env::real(), client, name, prefix, settings)
     }
+}
+
+/// Whether the server listens. `false`: it has ended, because another process was quicker to take the port.
+async fn listens(process: &mut Child, port: u16) -> bool {
+    let env = Env::real();
+    for _ in 0..1000 {
+        // A connection to a port that nobody listens on may meet itself.
+        let other = |stream: &TcpStream| stream.local_addr().is_ok_and(|local| local.port() != port);
+        let connected = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_ok_and(|stream| other(&stream));
+        if process.try_wait().expect("a child").is_some() {
+            return false;
+        }
+        if connected {
+            return true;
+        }
+        env.clock.sleep(Duration::from_millis(20)).await;
+    }
+    panic!("the S3 server does not listen");
 }
 
 impl Drop for Server {

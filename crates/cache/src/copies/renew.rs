@@ -240,7 +240,7 @@ impl Worker {
     /// # Errors
     /// Why that can't be told yet.
     async fn bytes_to_send(&self, copied: &Copied) -> Result<Option<Object>, String> {
-        let Copied { id, path, .. } = copied;
+        let Copied { id, path, part, .. } = copied;
         if !self.home.locks.has(path) {
             return Err(format!("{path} is about to be at home here"));
         }
@@ -248,7 +248,11 @@ impl Worker {
             return Ok(Some(object));
         }
         let wanted = self.wanted_generation(&id.key).await.map_err(|error| error.to_string())?;
-        match wanted == Some(id.generation) && !self.home.missing.has(path) {
+        let is_lost = match part {
+            Some((upload_id, number)) => self.home.missing.has_part(upload_id, *number),
+            None => self.home.missing.has(path),
+        };
+        match wanted == Some(id.generation) && !is_lost {
             true => Err(format!("the bytes of {path} are not here yet")),
             false => Ok(None),
         }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use forebay_catalog::{Transaction, records};
+use forebay_catalog::{TRANSACTION_MAX, Transaction, records};
 use forebay_store::ValueWrite;
 use forebay_types::shares::is_fair;
 
@@ -17,10 +17,10 @@ use crate::{Error, ErrorKind, Result};
 const JOBS_WAITING_MAX: usize = 100;
 
 /// Findings that one transaction stores.
-const FINDINGS_BATCH: usize = 500;
+const FINDINGS_BATCH: usize = TRANSACTION_MAX - 1;
 
 /// Records that one transaction removes.
-const REMOVE_BATCH: usize = 1000;
+const REMOVE_BATCH: usize = TRANSACTION_MAX;
 
 fn job_write(stored: &StoredJob) -> ValueWrite {
     ValueWrite { key: records::job_key(&stored.job.id), value: Some(records::encode_json(stored)) }

@@ -1,6 +1,5 @@
 //! Checks the part list of a completion, and describes the object that the parts form.
 
-use bytes::Bytes;
 use forebay_catalog::records::{self, PartRecord, UploadRecord};
 use forebay_store::Object;
 use forebay_types::limits::OBJECT_BYTES_MAX;
@@ -24,8 +23,6 @@ fn is_gapless(algorithm: Algorithm) -> bool {
 pub(crate) struct Assembled {
     pub(crate) objects: Vec<Object>,
     pub(crate) info: ObjectInfo,
-    /// Keys of all parts of the upload, including those that the completion omits.
-    pub(crate) part_keys: Vec<Bytes>,
 }
 
 impl Worker {
@@ -46,7 +43,6 @@ impl Worker {
             return Err(Error::new(ErrorKind::InvalidPartOrder, "the parts are not numbered from 1 without gaps"));
         }
         let stored = self.parts_of(upload, 0, usize::MAX).await?;
-        let part_keys = stored.iter().map(|(number, _)| records::part_key(&upload.upload_id, *number)).collect();
         let mut parts = Vec::with_capacity(request.parts.len());
         for wanted in &request.parts {
             let part = stored.binary_search_by_key(&wanted.number, |(number, _)| *number);
@@ -62,7 +58,7 @@ impl Worker {
             }
             objects.push(self.part_object(&upload.upload_id, number, record)?);
         }
-        Ok(Assembled { objects, info, part_keys })
+        Ok(Assembled { objects, info })
     }
 
     fn check_sizes(&self, parts: &[(u32, &PartRecord)], expected: Option<u64>) -> Result<()> {

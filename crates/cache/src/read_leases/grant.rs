@@ -131,9 +131,9 @@ impl Worker {
     }
 
     async fn end_granted(&self, others: &dyn OtherWorkers, granted: ByReader) {
-        join_all(granted.into_iter().map(|(reader, (paths, until))| async move {
-            self.end_leases_at(others, &reader, &paths, until).await;
-            self.home.granted.ended(&reader, &paths, until);
+        join_all(granted.into_iter().map(|(reader, leases)| async move {
+            self.end_leases_at(others, &reader, &leases.paths, leases.until).await;
+            self.home.granted.ended(&reader, &leases);
         }))
         .await;
     }

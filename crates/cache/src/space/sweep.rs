@@ -80,12 +80,19 @@ impl Worker {
         while let Some(found) = self.next_records(&mut range).await? {
             for (key, versioned) in &found {
                 let Some((path, upload_id)) = records::parse_upload_key(key) else { continue };
-                if self.home.activity.idle_for(&upload_id) <= self.settings.leftover_timeout.0 {
-                    kept.insert(upload_id);
+                let upload = UploadRef { path, upload_id };
+                let record = UploadRecord::decode(&versioned.value)?;
+                // Usually its completion has left nothing.
+                if record.completed.is_some()
+                    && let Err(error) = self.drop_ended(&upload).await
+                {
+                    tracing::warn!(path = %upload.path, %error, "parts of a completed upload could not be removed");
+                }
+                if self.home.activity.idle_for(&upload.upload_id) <= self.settings.leftover_timeout.0 {
+                    kept.insert(upload.upload_id);
                     continue;
                 }
-                let record = UploadRecord::decode(&versioned.value)?;
-                self.remove_upload(&UploadRef { path, upload_id }, key, versioned.version, &record).await?;
+                self.remove_upload(&upload, key, versioned.version, &record).await?;
                 removed += 1;
             }
         }
@@ -162,9 +169,7 @@ impl Worker {
             }
             if !left.is_empty() {
                 tracing::warn!(parts = left.len(), "parts of multipart uploads that have ended are removed");
-                let writes = left.iter().map(|key| ValueWrite { key: key.clone(), value: None }).collect();
-                let local = LocalChange { forget: left, ..LocalChange::default() };
-                self.catalog.commit(Transaction { writes, local, ..Transaction::default() }).await?;
+                self.drop_records(left).await?;
             }
         }
         self.tell_lost(lost, &open);
@@ -205,7 +210,6 @@ impl Worker {
         Ok(open)
     }
 
-    /// The generation whose bytes the catalog needs under a key of the store.
     /// The generation whose bytes the record under this key names.
     pub(crate) async fn wanted_generation(&self, key: &[u8]) -> Result<Option<Generation>> {
         let Some(found) = self.catalog.get(key).await? else { return Ok(None) };

@@ -13,6 +13,11 @@ use forebay_ufs::ErrorKind;
 
 use crate::worker::Worker;
 
+/// A request to the under store was given up.
+pub(crate) fn lease_ended(kind: ErrorKind) -> forebay_ufs::Error {
+    forebay_ufs::Error::new(kind, "this worker's lease has ended")
+}
+
 /// The lease ended before the request did.
 pub(crate) struct LeaseEnded {
     /// Whether any part of the request may have been sent.
@@ -30,7 +35,7 @@ impl Worker {
     ) -> forebay_ufs::Result<T> {
         self.while_leased(request).await.unwrap_or_else(|ended| {
             let kind = if ended.may_be_sent { ErrorKind::Ambiguous } else { ErrorKind::Unavailable };
-            Err(forebay_ufs::Error::new(kind, "this worker's lease has ended"))
+            Err(lease_ended(kind))
         })
     }
 

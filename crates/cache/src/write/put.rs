@@ -16,7 +16,7 @@ use futures::future::join;
 use crate::copies::CopyId;
 use crate::list::positions;
 use crate::metadata::{Annex, new_object};
-use crate::persist::{Entry, Left, StoreSource};
+use crate::persist::{Entry, Left};
 use crate::read::memory_tier::MemoryObject;
 use crate::space::Reservation;
 use crate::worker::{Current, Located, Worker};
@@ -271,7 +271,7 @@ impl Worker {
         self.home.write_times.note(info.last_modified_ms).await?;
         self.announce(&path, &current, Some(generation)).await?;
         let info = Arc::new(info);
-        let upload_source = Arc::new(StoreSource::new(staged.object()));
+        let upload_source = self.upload_source(staged.object());
         let upload = Upload { generation, info: Arc::clone(&info), source: upload_source, condition };
         let stored = match self.permitted(mount.foreground.put(&path.key, upload)).await {
             Ok(stored) => stored,

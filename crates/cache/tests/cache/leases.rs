@@ -99,3 +99,15 @@ async fn a_process_that_was_stopped_sends_nothing_after_its_lease() {
     assert_eq!(bench.under("key"), None);
     process.kill();
 }
+
+#[tokio::test]
+async fn after_the_lease_the_rest_of_a_body_is_not_sent() {
+    let (bench, leased_until) = open(WriteMode::WriteBack).await;
+    bench.background.set(Way::Closed);
+    bench.put("key", "dirty").await.unwrap();
+    until("it is on its way", || bench.background.waiting() == 1).await;
+    assert_eq!(bench.background.read_body(5).await.unwrap(), "dirty");
+    *leased_until.lock() = Duration::ZERO;
+    let rest = bench.background.read_body(5).await;
+    assert_eq!(rest.err().map(|error| error.kind), Some(forebay_ufs::ErrorKind::Ambiguous));
+}

@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use forebay_cache::{CompletePart, CompleteUpload, Conditions, ErrorKind, ListUploads, Result, UploadRef, Written};
-use forebay_catalog::records;
+use forebay_catalog::{TRANSACTION_MAX, records};
 use forebay_env::Disk;
-use forebay_types::{BucketName, ByteSize, ETag, Period, WriteMode};
+use forebay_store::{Commit, ValueWrite};
+use forebay_types::{BucketName, ByteSize, Durability, ETag, Period, WriteMode};
 use futures::StreamExt;
 
 use crate::support::gate::Way;
@@ -108,6 +109,45 @@ async fn an_aborted_upload_leaves_nothing() {
     let late = bench.cache.put_part(&upload, 2, incoming("x".into())).await;
     assert_eq!(kind(late), Some(ErrorKind::NoSuchUpload));
     assert_eq!(kind(bench.get("key").await), Some(ErrorKind::NotFound));
+}
+
+/// Engines take no transaction that removes all of its parts.
+#[tokio::test]
+async fn an_upload_of_more_parts_than_a_transaction_has_writes_ends_without_leftovers() {
+    let bench = small_parts(WriteMode::WriteBack).open().await;
+    let count = 2 * TRANSACTION_MAX as u32 + 1;
+    for is_completed in [true, false] {
+        let upload = create(&bench, "key").await;
+        let mut parts = Vec::new();
+        for number in 1..=count {
+            parts.push(put_part(&bench, &upload, number, PART).await);
+        }
+        if is_completed {
+            complete(&bench, &upload, &parts).await.unwrap();
+            let sizes: Vec<_> = (1..=count).map(|number| (number, PART)).collect();
+            assert_eq!(bench.get("key").await.unwrap(), whole(&sizes));
+            bench.drain().await;
+        } else {
+            bench.cache.abort_upload(&upload).await.unwrap();
+        }
+        let (from, to) = records::all_parts_range();
+        assert!(bench.store.scan(&from, &to, 1).is_empty());
+        assert_eq!(bench.cache.status().pinned_bytes, 0);
+    }
+}
+
+/// Its disks took no more, or the engine did not answer.
+#[tokio::test]
+async fn parts_that_a_completion_has_left_are_swept() {
+    let bench = small_parts(WriteMode::WriteBack).open().await;
+    let upload = create(&bench, "key").await;
+    let part = put_part(&bench, &upload, 1, PART).await;
+    let key = records::part_key(&upload.upload_id, 1);
+    let left = ValueWrite { key: key.clone(), value: Some(bench.store.value(&key).expect("a part").value) };
+    complete(&bench, &upload, &[part]).await.unwrap();
+    bench.store.commit(Commit { writes: vec![left], ..Commit::default() }, Durability::Os).await.unwrap();
+    bench.cache.sweep().await.unwrap();
+    assert!(bench.store.value(&key).is_none());
 }
 
 /// Crashes between the parts, and after the completion.
@@ -226,13 +266,16 @@ async fn parts_without_their_upload_are_removed_at_the_start() {
     let mut bench = small_parts(WriteMode::WriteBack).open().await;
     let upload = create(&bench, "key").await;
     let open = create(&bench, "open").await;
-    put_part(&bench, &upload, 1, 300_000).await;
+    for number in 1..=TRANSACTION_MAX as u32 + 1 {
+        put_part(&bench, &upload, number, 30_000).await;
+    }
     let kept = put_part(&bench, &open, 1, 5000).await;
     bench.close().await;
     bench.remove_record(records::upload_key(&upload.path, &upload.upload_id)).await;
     bench.reopen().await;
-    assert!((5000..300_000).contains(&bench.cache.status().pinned_bytes), "{:?}", bench.cache.status());
-    assert!(bench.store.value(&records::part_key(&upload.upload_id, 1)).is_none());
+    assert!((5000..30_000).contains(&bench.cache.status().pinned_bytes), "{:?}", bench.cache.status());
+    let (from, to) = records::all_parts_range();
+    assert_eq!(bench.store.scan(&from, &to, usize::MAX).len(), 1);
     complete(&bench, &open, &[kept]).await.unwrap();
     assert_eq!(bench.get("open").await.unwrap(), whole(&[(1, 5000)]));
 }

@@ -6,6 +6,7 @@ use forebay_cache::{
     Attributes, CompletePart, CompleteUpload, Conditions, ErrorKind, PolicyVersion, PutObject, ReplacedRules, UploadRef,
 };
 use forebay_catalog::records::{self, PolicyRecord, PolicyVersionRecord};
+use forebay_catalog::{SlotCount, SlotSet};
 use forebay_store::{Commit, ValueWrite};
 use forebay_types::{ByteSize, Durability, PolicyRule, StorageState, WriteMode};
 use futures::StreamExt;
@@ -412,4 +413,17 @@ async fn a_change_that_got_no_answer_is_in_force_from_the_next_one_on() {
     assert_eq!(kind(refused), Some(ErrorKind::Conflict));
     assert_eq!(bench.cache.policies().1, 2);
     assert_eq!(bench.cache.resolve(&path("x")).write_mode, WriteMode::WriteBack);
+}
+
+/// A worker that is alone keeps them in its own log.
+#[tokio::test]
+async fn a_cluster_takes_no_more_rules_than_its_engine_can_keep() {
+    let rules = || (0..4000).map(|number| rule(&format!("/bucket/{number:0120}/"), WriteMode::WriteBack)).collect();
+    let slots = SlotSet::none(SlotCount::new(8).unwrap()).others();
+    let others = Some(Arc::default());
+    let bench = Setup { slots: Some(slots), others, ..Setup::new(WriteMode::WriteBack) }.open().await;
+    let refused = bench.cache.set_policies(rules(), None, "anna", "edit").await.unwrap_err();
+    assert_eq!(refused.kind, ErrorKind::InvalidArgument, "{refused}");
+    let bench = Bench::new(WriteMode::WriteBack).await;
+    bench.cache.set_policies(rules(), None, "anna", "edit").await.unwrap();
 }

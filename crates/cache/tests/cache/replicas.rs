@@ -563,3 +563,22 @@ async fn a_write_that_goes_on_while_a_worker_is_lost_has_its_copies_in_the_end()
     let id = copy_of("key", record(here, "key").generation);
     assert_eq!(given(&bench.cache, &id).await.unwrap(), "newer");
 }
+
+/// Its client may upload it again, much later. No drain waits for that.
+#[tokio::test]
+async fn a_lost_part_is_no_copy_to_wait_for() {
+    let Pair { mut here, others, .. } = pair().await;
+    let upload = create(&here, "key").await;
+    put_part(&here, &upload, 1, PART).await;
+    let keys = [records::upload_key(&upload.path, &upload.upload_id), records::part_key(&upload.upload_id, 1)];
+    let records = keys.map(|key| (here.store.value(&key).expect("a record").value, key));
+    here.cache.abort_upload(&upload).await.unwrap();
+    here.close().await;
+    for (value, key) in records {
+        here.write_record(key, Some(value)).await;
+    }
+    others.answer(THERE, Answer::Nothing);
+    here.reopen().await;
+    here.advancing("it is lost", || here.cache.status().missing_parts == 1).await;
+    here.advancing("all else has its copies", || here.cache.needs().unwrap().complete_at.is_some()).await;
+}

@@ -109,6 +109,23 @@ async fn a_start_after_a_gain_waits_for_all() {
     assert!(bench.clock.monotonic() - started >= bench.setup.settings.settle_time.0);
 }
 
+/// The process may end when the slots are taken and their keys are not.
+#[tokio::test]
+async fn once_slots_are_about_to_be_taken_the_next_start_waits_for_all() {
+    let mut bench = Bench::new(WriteMode::WriteBack).await;
+    bench.background.set(Way::Closed);
+    bench.put("key", "dirty").await.unwrap();
+    bench.kill().await;
+    bench.pass_seconds(bench.setup.settings.settle_time.0.as_secs() / 3).await;
+    bench.cache.begin_gain().await.unwrap();
+    bench.pass_seconds(bench.setup.settings.settle_time.0.as_secs() / 3).await;
+    bench.kill().await;
+    let started = bench.clock.monotonic();
+    bench.background.set(Way::Open);
+    bench.drain().await;
+    assert!(bench.clock.monotonic() - started >= bench.setup.settings.settle_time.0);
+}
+
 /// What is lacking of it is not known yet.
 #[tokio::test]
 async fn a_slot_that_is_not_taken_up_yet_is_in_no_answer() {

@@ -10,6 +10,7 @@ use super::*;
 use crate::ClusterSettings;
 use crate::placement::Placement;
 use crate::silence::Silences;
+use crate::slots_seen::SlotsSeen;
 use crate::stream::Stream;
 use crate::test_engine::Fate;
 use crate::test_ground::{Ground, LEASE};
@@ -22,6 +23,7 @@ struct Worker {
     ground: Ground,
     stream: Arc<Stream>,
     silence: Silences,
+    slots_seen: SlotsSeen,
     id: WorkerId,
 }
 
@@ -33,12 +35,14 @@ impl Worker {
     async fn begin(ground: &Ground, worker: &str, life: u64) -> Self {
         let ground = ground.beside();
         let stream = ground.begin(worker, life, true).await.expect("nobody else has this name");
-        Self { ground, stream, silence: Silences::new(LEASE), id: WorkerId::new(worker).expect("a name") }
+        let (silence, slots_seen) = (Silences::new(LEASE), SlotsSeen::default());
+        Self { ground, stream, silence, slots_seen, id: id(worker) }
     }
 
     fn ownership(&self) -> Ownership<'_> {
-        let Self { ground, stream, silence, id, .. } = self;
-        Ownership { env: &ground.env, engine: ground.engine.as_ref(), stream, silence, worker: id, cluster: CLUSTER }
+        let Self { ground, stream, silence, slots_seen, id: worker } = self;
+        let (env, engine) = (&ground.env, ground.engine.as_ref());
+        Ownership { env, engine, stream, silence, slots_seen, worker, cluster: CLUSTER }
     }
 
     async fn view(&self) -> View {

@@ -36,9 +36,9 @@ fn take_some(
     let (env, engine, stream, worker) = (ground.env.clone(), ground.engine(), Arc::clone(stream), id(worker));
     async move {
         let (engine, stream) = (engine.as_ref(), stream.as_ref());
-        let silence = Silences::new(LEASE);
-        let ownership = Ownership { env: &env, engine, stream, silence: &silence, worker: &worker, cluster: cluster() };
-        ownership.take(&slots).await.map(drop)
+        let (silence, slots_seen) = (&Silences::new(LEASE), &SlotsSeen::default());
+        let (env, worker, cluster) = (&env, &worker, cluster());
+        Ownership { env, engine, stream, silence, slots_seen, worker, cluster }.take(&slots).await.map(drop)
     }
 }
 
@@ -52,7 +52,8 @@ fn all() -> SlotSet {
 async fn homes(ground: &Ground) -> Vec<(String, u64)> {
     let seen = Seen::read(ground.engine().as_ref()).await.unwrap();
     assert_eq!(seen.slots.len(), usize::from(SLOTS));
-    let mut homes: Vec<_> = seen.slots.into_values().map(|(record, _)| (record.home.unwrap(), record.epoch)).collect();
+    let home = |(record, _): &(SlotRecord, u64)| (record.home.clone().unwrap(), record.epoch);
+    let mut homes: Vec<_> = seen.slots.values().map(home).collect();
     homes.dedup();
     homes
 }
@@ -160,9 +161,9 @@ async fn a_worker_takes_up_slots_that_it_has_got_with_others_that_it_has_not() {
     take(&ground, &second, "w2").await.unwrap_err();
     assert_eq!(homes(&ground).await, [("w1".to_owned(), 1), ("w2".to_owned(), 1)]);
     // Nobody takes slots of a worker that lives, wherever they belong by now.
-    let (engine, silence, worker) = (ground.engine(), Silences::new(LEASE), id("w2"));
-    let (env, engine, stream) = (&ground.env, engine.as_ref(), second.as_ref());
-    let ownership = Ownership { env, engine, stream, silence: &silence, worker: &worker, cluster: cluster() };
+    let (engine, silence, slots_seen) = (&*ground.engine, &Silences::new(LEASE), &SlotsSeen::default());
+    let (env, stream, worker, cluster_settings) = (&ground.env, second.as_ref(), &id("w2"), cluster());
+    let ownership = Ownership { env, engine, stream, silence, slots_seen, worker, cluster: cluster_settings };
     let none = SlotSet::none(cluster().slots);
     let view = ownership.look(&none, |_| Placement::of(cluster().slots, &[id("w1")])).await.unwrap();
     assert_eq!(view.moves, Moves { release: none, take: of_first.others() });

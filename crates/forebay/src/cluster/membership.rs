@@ -145,6 +145,7 @@ impl Membership {
         if slots.is_empty() {
             return Ok(());
         }
+        self.cache.begin_gain().await.map_err(|error| error.to_string())?;
         // Another worker may be quicker.
         self.catalog.take(slots).await.map_err(|error| error.to_string())?;
         self.done("keys are not taken up", || self.cache.gain(slots)).await;

@@ -15,8 +15,8 @@ use super::read::hide;
 use super::{ErrorMapper, Operations, not_implemented, only_null_version};
 use crate::access_list::{FULL_CONTROL_OF_THE_OWNER, check_headers, check_place, has_grants, not_supported};
 use crate::context::caller;
-use crate::convert;
 use crate::s3_error::MALFORMED_XML;
+use crate::s3s_types;
 
 impl Operations {
     fn owner(&self) -> Owner {
@@ -112,8 +112,8 @@ impl Operations {
         operation: &'static str,
     ) -> S3Result<()> {
         let (user, mapper) = (caller(request)?, ErrorMapper::of(request, operation));
-        let path = convert::path(bucket, key)?;
-        let get = GetObject { no_cache: convert::no_cache(&request.headers), ..GetObject::whole(path.clone()) };
+        let path = s3s_types::path(bucket, key)?;
+        let get = GetObject { no_cache: s3s_types::no_cache(&request.headers), ..GetObject::whole(path.clone()) };
         self.cache.head(get).await.map_err(|error| hide(error, &user, &path, &mapper))?;
         Ok(())
     }

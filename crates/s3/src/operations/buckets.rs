@@ -16,8 +16,8 @@ use super::list::owner_of;
 use super::{ErrorMapper, Operations, not_implemented};
 use crate::access_list::check_new_bucket;
 use crate::context::{RequestContext, caller};
-use crate::convert;
 use crate::s3_error::{error_with_status, invalid_bucket_name, with_details, wrong_argument};
+use crate::s3s_types;
 
 /// Scope of continuation tokens for buckets; no bucket has this name.
 const TOKEN_SCOPE: &str = "*";
@@ -69,7 +69,7 @@ impl Operations {
             all.last().filter(|_| more).map(|bucket| self.tokens.make(TOKEN_SCOPE, bucket.name.as_str()));
         let buckets = all.into_iter().map(|bucket| Bucket {
             bucket_region: region.clone(),
-            creation_date: Some(convert::timestamp(bucket.created_ms)),
+            creation_date: Some(s3s_types::timestamp(bucket.created_ms)),
             name: Some(bucket.name.as_str().to_owned()),
         });
         let output = ListBucketsOutput {
@@ -122,7 +122,7 @@ impl Operations {
         }
         let wanted = configuration.location_constraint.as_ref().map_or("", |wanted| wanted.as_str());
         check_location(wanted, &self.region)?;
-        let name = convert::bucket(&input.bucket)?;
+        let name = s3s_types::bucket(&input.bucket)?;
         if is_reserved(name.as_str()) {
             return Err(invalid_bucket_name(name.as_str()));
         }
@@ -153,14 +153,14 @@ impl Operations {
         request: S3Request<DeleteBucketInput>,
     ) -> S3Result<S3Response<DeleteBucketOutput>> {
         let mapper = ErrorMapper::of(&request, "DeleteBucket");
-        let name = convert::bucket(&request.input.bucket)?;
+        let name = s3s_types::bucket(&request.input.bucket)?;
         self.cache.delete_bucket(&name).await.map_err(|error| mapper.answer(error))?;
         Ok(S3Response::new(DeleteBucketOutput::default()))
     }
 
     /// NoSuchBucket when there is none.
     pub(super) async fn need_bucket(&self, bucket: &str, mapper: &ErrorMapper) -> S3Result<forebay_types::BucketName> {
-        let name = convert::bucket(bucket)?;
+        let name = s3s_types::bucket(bucket)?;
         match self.cache.bucket_exists(&name).await {
             Ok(true) => Ok(name),
             Ok(false) => {
@@ -186,7 +186,7 @@ fn check_ownership(headers: &HeaderMap) -> S3Result<()> {
         Some(b"BucketOwnerPreferred" | b"ObjectWriter") => Err(not_implemented("A bucket with ACLs")),
         Some(other) => {
             let error =
-                convert::invalid_argument(format!("Invalid {HEADER} header: {}", String::from_utf8_lossy(other)));
+                s3s_types::invalid_argument(format!("Invalid {HEADER} header: {}", String::from_utf8_lossy(other)));
             Err(with_details(error, &[("ArgumentName", HEADER)]))
         }
     }
@@ -241,7 +241,7 @@ fn check_region(region: &str) -> S3Result<()> {
     if REGIONS.contains(&region) {
         return Ok(());
     }
-    let error = convert::invalid_argument(format!("Argument value {region} is not a valid AWS Region"));
+    let error = s3s_types::invalid_argument(format!("Argument value {region} is not a valid AWS Region"));
     Err(with_details(error, &[("ArgumentName", "bucket-region")]))
 }
 
@@ -295,7 +295,7 @@ impl Operations {
 
 /// Amazon S3 does not repeat the token: localstack/localstack, `test_list_objects_v2_continuation_start_after`.
 fn wrong_token() -> S3Error {
-    let error = convert::invalid_argument("The continuation token provided is incorrect");
+    let error = s3s_types::invalid_argument("The continuation token provided is incorrect");
     with_details(error, &[("ArgumentName", "continuation-token")])
 }
 

@@ -12,9 +12,9 @@ use super::{ErrorMapper, Operations, not_implemented, put_conditions, refuse_uns
 use crate::authorize::require;
 use crate::checksums::{self, set_checksums_and_type};
 use crate::context::caller;
-use crate::convert;
 use crate::query;
 use crate::s3_error::{invalid_request, with_details, wrong_argument};
+use crate::s3s_types;
 
 impl Operations {
     pub(super) async fn copy_whole_object(
@@ -31,7 +31,7 @@ impl Operations {
         let input = &mut request.input;
         refuse_unsupported!(input, request.headers);
         let source = self.readable_source(&input.copy_source, &user, &mapper).await?;
-        let target = convert::path(&input.bucket, &input.key)?;
+        let target = s3s_types::path(&input.bucket, &input.key)?;
         let replaces = |directive: Option<&str>, name: &str| match directive {
             None | Some("COPY") => Ok(false),
             Some("REPLACE") => Ok(true),
@@ -54,10 +54,10 @@ impl Operations {
         }
         let conditions = put_conditions(&request, &target)?;
         // Too much of it is refused even where the object keeps what it has.
-        let metadata = convert::user_metadata(request.input.metadata.take())?;
+        let metadata = s3s_types::user_metadata(request.input.metadata.take())?;
         let input = &mut request.input;
         let copy = CopyObject {
-            source_conditions: convert::read_conditions(
+            source_conditions: s3s_types::read_conditions(
                 &request.headers,
                 "x-amz-copy-source-",
                 input.copy_source_if_modified_since.take(),
@@ -66,7 +66,7 @@ impl Operations {
             storage_class: headers.storage_class.clone(),
             website_redirect_location: headers.website_redirect_location.clone(),
             replace_metadata: replace_metadata.then_some((headers, metadata)),
-            replace_tags: replace_tags.then(|| convert::tags_of_header(input.tagging.as_deref())).transpose()?,
+            replace_tags: replace_tags.then(|| s3s_types::tags_of_header(input.tagging.as_deref())).transpose()?,
             checksum_algorithm: checksums::algorithm(input.checksum_algorithm.as_ref())?,
             conditions,
             source: source.clone(),
@@ -79,8 +79,8 @@ impl Operations {
             Err(error) => return Err(self.answer_copy(error, &user, &source, names_source, &mapper).await),
         };
         let mut result = CopyObjectResult {
-            e_tag: Some(convert::etag(&written.etag)),
-            last_modified: Some(convert::timestamp(written.last_modified_ms)),
+            e_tag: Some(s3s_types::etag(&written.etag)),
+            last_modified: Some(s3s_types::timestamp(written.last_modified_ms)),
             ..CopyObjectResult::default()
         };
         set_checksums_and_type!(result, &written.checksums, 0);
@@ -99,7 +99,7 @@ impl Operations {
         let CopySource::Bucket { bucket, key, version_id } = source else {
             return Err(not_implemented("Copying from an access point"));
         };
-        let path = convert::path(bucket, key)?;
+        let path = s3s_types::path(bucket, key)?;
         require(user, Action::Read, &format!("/{path}"))?;
         match version_id.as_deref() {
             None | Some("null") => Ok(path),

@@ -16,8 +16,8 @@ use s3s::{S3Request, S3Response, S3Result, s3_error};
 use super::{ErrorMapper, Operations, check_tags, not_implemented, only_null_version, write_conditions};
 use crate::authorize::require;
 use crate::context::{RequestContext, caller};
-use crate::convert;
 use crate::s3_error::{MALFORMED_XML, header_not_implemented};
+use crate::s3s_types;
 
 /// Conditions that only directory buckets of S3 have.
 const DIRECTORY_CONDITIONS: [&str; 2] = ["x-amz-if-match-last-modified-time", "x-amz-if-match-size"];
@@ -36,7 +36,7 @@ impl Operations {
         if let Some(header) = DIRECTORY_CONDITIONS.into_iter().find(|name| request.headers.contains_key(*name)) {
             return Err(header_not_implemented(header));
         }
-        let path = convert::path(&input.bucket, &input.key)?;
+        let path = s3s_types::path(&input.bucket, &input.key)?;
         let conditions = write_conditions(&request, &path)?;
         let mapper = ErrorMapper::of(&request, "DeleteObject");
         self.cache.delete(&path, &conditions).await.map_err(|error| mapper.answer(error))?;
@@ -100,7 +100,7 @@ impl Operations {
         user: &User,
         mapper: &ErrorMapper,
     ) -> S3Result<()> {
-        let path = convert::path(bucket, &object.key)?;
+        let path = s3s_types::path(bucket, &object.key)?;
         require(user, Action::Write, &format!("/{path}"))?;
         only_null_version(object.version_id.as_deref())?;
         if object.size.is_some() || object.last_modified_time.is_some() {

@@ -14,9 +14,9 @@ use super::{ErrorMapper, Operations};
 use crate::authorize::access_denied;
 use crate::checksums;
 use crate::context::caller;
-use crate::convert;
 use crate::object_url::PATH_ENCODE_SET;
 use crate::s3_error::wrong_argument;
+use crate::s3s_types;
 
 /// How names are written in an answer.
 #[derive(Clone, Copy)]
@@ -90,7 +90,7 @@ impl Operations {
             self.need_bucket(bucket, mapper).await?;
             return Ok(ObjectPage::default());
         }
-        let name = convert::bucket(bucket)?;
+        let name = s3s_types::bucket(bucket)?;
         self.cache.list(&name, &list).await.map_err(|error| mapper.answer(error))
     }
 
@@ -100,7 +100,7 @@ impl Operations {
     ) -> S3Result<S3Response<ListObjectsOutput>> {
         let user = caller(&request)?;
         let mapper = ErrorMapper::of(&request, "ListObjects");
-        let revalidates = convert::no_cache(&request.headers);
+        let revalidates = s3s_types::no_cache(&request.headers);
         let input = request.input;
         let encoding = Encoding::of(input.encoding_type.as_ref())?;
         let limit = page_limit(input.max_keys, "maxKeys")?;
@@ -133,7 +133,7 @@ impl Operations {
     ) -> S3Result<S3Response<ListObjectsV2Output>> {
         let user = caller(&request)?;
         let mapper = ErrorMapper::of(&request, "ListObjectsV2");
-        let revalidates = convert::no_cache(&request.headers);
+        let revalidates = s3s_types::no_cache(&request.headers);
         let input = request.input;
         let encoding = Encoding::of(input.encoding_type.as_ref())?;
         let limit = page_limit(input.max_keys, "maxKeys")?;
@@ -171,7 +171,7 @@ impl Operations {
     ) -> S3Result<S3Response<ListObjectVersionsOutput>> {
         let user = caller(&request)?;
         let mapper = ErrorMapper::of(&request, "ListObjectVersions");
-        let revalidates = convert::no_cache(&request.headers);
+        let revalidates = s3s_types::no_cache(&request.headers);
         let input = request.input;
         let encoding = Encoding::of(input.encoding_type.as_ref())?;
         let limit = page_limit(input.max_keys, "maxKeys")?;
@@ -220,11 +220,11 @@ fn shown(object: ListedObject, encoding: Encoding, owner: Option<&User>) -> Obje
     Object {
         checksum_algorithm: object.checksums.map(|names| names.algorithms().map(checksums::algorithm_name).collect()),
         checksum_type: object.checksums.map(|names| checksums::checksum_type(names.kind)),
-        e_tag: Some(convert::etag(&object.etag)),
+        e_tag: Some(s3s_types::etag(&object.etag)),
         key: Some(encoding.write(object.key)),
-        last_modified: Some(convert::timestamp(object.last_modified_ms)),
+        last_modified: Some(s3s_types::timestamp(object.last_modified_ms)),
         owner: owner.map(owner_of),
-        size: Some(convert::size(object.size)),
+        size: Some(s3s_types::size(object.size)),
         storage_class: Some(object.storage_class.unwrap_or_else(|| "STANDARD".to_owned()).into()),
         ..Object::default()
     }
@@ -234,12 +234,12 @@ fn shown_version(object: ListedObject, encoding: Encoding, owner: &User) -> Obje
     ObjectVersion {
         checksum_algorithm: object.checksums.map(|names| names.algorithms().map(checksums::algorithm_name).collect()),
         checksum_type: object.checksums.map(|names| checksums::checksum_type(names.kind)),
-        e_tag: Some(convert::etag(&object.etag)),
+        e_tag: Some(s3s_types::etag(&object.etag)),
         is_latest: Some(true),
         key: Some(encoding.write(object.key)),
-        last_modified: Some(convert::timestamp(object.last_modified_ms)),
+        last_modified: Some(s3s_types::timestamp(object.last_modified_ms)),
         owner: Some(owner_of(owner)),
-        size: Some(convert::size(object.size)),
+        size: Some(s3s_types::size(object.size)),
         storage_class: Some(object.storage_class.unwrap_or_else(|| "STANDARD".to_owned()).into()),
         version_id: Some("null".to_owned()),
         ..ObjectVersion::default()

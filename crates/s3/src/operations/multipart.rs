@@ -18,14 +18,14 @@ use super::read::part_number;
 use super::{ErrorMapper, Operations, put_conditions, refuse_unsupported, system_headers};
 use crate::checksums::{self, set_checksums, set_checksums_and_type};
 use crate::context::{NoDocument, RequestContext, caller, is_signed, take_trailing};
-use crate::convert;
 use crate::incoming::{Announced, incoming};
 use crate::object_url::location;
 use crate::s3_error::{MALFORMED_XML, invalid_request, with_details, wrong_argument};
 use crate::s3s_fixes::checksums::Texts;
+use crate::s3s_types;
 
 pub(super) fn upload(bucket: &str, key: &str, upload_id: String) -> S3Result<UploadRef> {
-    Ok(UploadRef { path: convert::path(bucket, key)?, upload_id })
+    Ok(UploadRef { path: s3s_types::path(bucket, key)?, upload_id })
 }
 
 impl Operations {
@@ -51,11 +51,11 @@ impl Operations {
         let input = &mut request.input;
         refuse_unsupported!(input, request.headers);
         let create = CreateUpload {
-            path: convert::path(&input.bucket, &input.key)?,
-            attributes: convert::check_attributes(Attributes {
+            path: s3s_types::path(&input.bucket, &input.key)?,
+            attributes: s3s_types::check_attributes(Attributes {
                 headers: system_headers!(input, request.extensions)?,
-                user: convert::user_metadata(input.metadata.take())?,
-                tags: convert::tags_of_header(input.tagging.as_deref())?,
+                user: s3s_types::user_metadata(input.metadata.take())?,
+                tags: s3s_types::tags_of_header(input.tagging.as_deref())?,
             })?,
             checksum_algorithm: checksums::algorithm(input.checksum_algorithm.as_ref())?,
             checksum_kind: checksums::checksum_kind(input.checksum_type.as_ref())?,
@@ -97,7 +97,7 @@ impl Operations {
             Ok(written) => written,
             Err(error) => return Err(self.answer_upload(error, &upload, &mapper).await),
         };
-        let output = UploadPartOutput { e_tag: Some(convert::etag(&written.etag)), ..UploadPartOutput::default() };
+        let output = UploadPartOutput { e_tag: Some(s3s_types::etag(&written.etag)), ..UploadPartOutput::default() };
         let mut response = S3Response::new(output);
         checksums::set_checksum_headers(&mut response.headers, &written.checksums, 0);
         Ok(response)
@@ -114,7 +114,7 @@ impl Operations {
         let copy = CopyPart {
             number: part_number(input.part_number)?,
             upload: upload(&input.bucket, &input.key, std::mem::take(&mut input.upload_id))?,
-            source_conditions: convert::read_conditions(
+            source_conditions: s3s_types::read_conditions(
                 &request.headers,
                 "x-amz-copy-source-",
                 input.copy_source_if_modified_since.take(),
@@ -136,8 +136,8 @@ impl Operations {
             Err(error) => return Err(self.answer_copy(error, &user, &source, true, &mapper).await),
         };
         let mut result = CopyPartResult {
-            e_tag: Some(convert::etag(&written.etag)),
-            last_modified: Some(convert::timestamp(written.last_modified_ms)),
+            e_tag: Some(s3s_types::etag(&written.etag)),
+            last_modified: Some(s3s_types::timestamp(written.last_modified_ms)),
             ..CopyPartResult::default()
         };
         set_checksums!(result, &written.checksums, 0);
@@ -149,7 +149,7 @@ impl Operations {
         request: S3Request<CompleteMultipartUploadInput>,
     ) -> S3Result<S3Response<CompleteMultipartUploadOutput>> {
         let mapper = ErrorMapper::of(&request, "CompleteMultipartUpload");
-        let conditions = put_conditions(&request, &convert::path(&request.input.bucket, &request.input.key)?)?;
+        let conditions = put_conditions(&request, &s3s_types::path(&request.input.bucket, &request.input.key)?)?;
         let location = location(&request, None);
         let kept = kept_checksums(&request);
         if request.extensions.get::<NoDocument>().is_some() {
@@ -183,7 +183,7 @@ impl Operations {
             location,
             bucket: Some(input.bucket),
             key: Some(input.key),
-            e_tag: Some(convert::etag(&written.etag)),
+            e_tag: Some(s3s_types::etag(&written.etag)),
             ..CompleteMultipartUploadOutput::default()
         };
         set_checksums_and_type!(output, &written.checksums, parts);
@@ -197,7 +197,7 @@ impl Operations {
         let mapper = ErrorMapper::of(&request, "AbortMultipartUpload");
         let input = request.input;
         let upload = upload(&input.bucket, &input.key, input.upload_id)?;
-        let wanted = input.if_match_initiated_time.map(convert::unix_seconds);
+        let wanted = input.if_match_initiated_time.map(s3s_types::unix_seconds);
         if let Some(wanted) = wanted
             && let Some(created_ms) = self.created_ms(&upload).await.map_err(|error| mapper.answer(error))?
             && created_ms / 1000 != wanted

@@ -19,8 +19,8 @@ use s3s::{Body, S3Request, S3Response, S3Result, s3_error};
 use super::{ErrorMapper, Operations, only_null_version};
 use crate::checksums::{self, set_checksums, set_checksums_and_type};
 use crate::context::{caller, is_signed};
-use crate::convert;
 use crate::s3_error::{with_details, wrong_argument};
+use crate::s3s_types;
 
 /// What S3 calls an object that came without a type.
 const DEFAULT_CONTENT_TYPE: &str = "binary/octet-stream";
@@ -38,16 +38,16 @@ macro_rules! get_request {
             return Err(s3_error!(InvalidRequest, "Cannot specify both Range header and partNumber query parameter"));
         }
         GetObject {
-            path: convert::path(&input.bucket, &input.key)?,
+            path: s3s_types::path(&input.bucket, &input.key)?,
             range: input.range.map(requested_range),
             part_number: input.part_number.map(part_number).transpose()?,
-            conditions: convert::read_conditions(
+            conditions: s3s_types::read_conditions(
                 &$request.headers,
                 "",
                 input.if_modified_since.take(),
                 input.if_unmodified_since.take(),
             )?,
-            no_cache: convert::no_cache(&$request.headers),
+            no_cache: s3s_types::no_cache(&$request.headers),
         }
     }};
 }
@@ -64,8 +64,8 @@ macro_rules! overrides {
             (CONTENT_TYPE, input.response_content_type.clone()),
             (
                 EXPIRES,
-                convert::response_expires(&$request.extensions)
-                    .or_else(|| convert::expires(input.response_expires.clone())),
+                s3s_types::response_expires(&$request.extensions)
+                    .or_else(|| s3s_types::expires(input.response_expires.clone())),
             ),
         ])?
     }};
@@ -82,10 +82,10 @@ macro_rules! describe {
             content_disposition: info.headers.content_disposition.clone(),
             content_encoding: info.headers.content_encoding.clone(),
             content_language: info.headers.content_language.clone(),
-            content_length: Some(convert::size(head.range.len())),
+            content_length: Some(s3s_types::size(head.range.len())),
             content_type: Some(info.headers.content_type.clone().unwrap_or_else(|| DEFAULT_CONTENT_TYPE.to_owned())),
-            e_tag: Some(convert::etag(&info.etag)),
-            last_modified: Some(convert::timestamp(info.last_modified_ms)),
+            e_tag: Some(s3s_types::etag(&info.etag)),
+            last_modified: Some(s3s_types::timestamp(info.last_modified_ms)),
             metadata: (!info.user.is_empty()).then(|| info.user.clone().into_iter().collect()),
             parts_count: part.filter(|_| !info.parts.is_empty()).map(|_| info.parts.len() as i32),
             storage_class: info.headers.storage_class.clone().map(Into::into),
@@ -174,8 +174,8 @@ impl Operations {
         if let Some(unknown) = named().find(|name| !ATTRIBUTES.contains(name)) {
             return Err(wrong_argument("x-amz-object-attributes", unknown, "Invalid attribute name specified."));
         }
-        let path = convert::path(&input.bucket, &input.key)?;
-        let get = GetObject { no_cache: convert::no_cache(&request.headers), ..GetObject::whole(path.clone()) };
+        let path = s3s_types::path(&input.bucket, &input.key)?;
+        let get = GetObject { no_cache: s3s_types::no_cache(&request.headers), ..GetObject::whole(path.clone()) };
         let user = caller(&request)?;
         let mapper = ErrorMapper::of(&request, "GetObjectAttributes");
         let head = self.cache.head(get).await.map_err(|error| hide(error, &user, &path, &mapper))?;
@@ -188,11 +188,11 @@ impl Operations {
         });
         let output = GetObjectAttributesOutput {
             checksum,
-            e_tag: wants("ETag").then(|| convert::etag(&info.etag)),
-            last_modified: Some(convert::timestamp(info.last_modified_ms)),
+            e_tag: wants("ETag").then(|| s3s_types::etag(&info.etag)),
+            last_modified: Some(s3s_types::timestamp(info.last_modified_ms)),
             object_parts: (wants("ObjectParts") && !info.parts.is_empty())
                 .then(|| attribute_parts(info, input.part_number_marker, input.max_parts)),
-            object_size: wants("ObjectSize").then(|| convert::size(info.size)),
+            object_size: wants("ObjectSize").then(|| s3s_types::size(info.size)),
             storage_class: wants("StorageClass")
                 .then(|| info.headers.storage_class.clone().unwrap_or_else(|| "STANDARD".to_owned()).into()),
             ..GetObjectAttributesOutput::default()
@@ -266,7 +266,7 @@ fn override_headers(given: [(HeaderName, Option<String>); 6]) -> S3Result<Header
     let mut headers = HeaderMap::new();
     for (name, value) in given {
         let Some(value) = value else { continue };
-        let wrong = |_| convert::invalid_argument(format!("The response header {name} is not valid."));
+        let wrong = |_| s3s_types::invalid_argument(format!("The response header {name} is not valid."));
         let value = match value.is_ascii() {
             true => HeaderValue::try_from(value).map_err(wrong)?,
             false => HeaderValue::from_bytes(&latin_1(&name, &value)?).map_err(wrong)?,
@@ -348,7 +348,7 @@ fn attribute_parts(info: &ObjectInfo, marker: Option<i32>, max: Option<i32>) -> 
         .map(|part| {
             let mut shown = ObjectPart {
                 part_number: Some(part.number as i32),
-                size: Some(convert::size(part.size)),
+                size: Some(s3s_types::size(part.size)),
                 ..ObjectPart::default()
             };
             set_checksums!(shown, &part.checksums, 0);

@@ -10,8 +10,8 @@ use s3s::{S3ErrorCode, S3Request, S3Response, S3Result};
 use super::read::hide;
 use super::{ErrorMapper, Operations, only_null_version};
 use crate::context::caller;
-use crate::convert;
 use crate::s3_error::with_details;
+use crate::s3s_types;
 
 impl Operations {
     pub(super) async fn read_tags(
@@ -19,7 +19,7 @@ impl Operations {
         request: S3Request<GetObjectTaggingInput>,
     ) -> S3Result<S3Response<GetObjectTaggingOutput>> {
         only_null_version(request.input.version_id.as_deref())?;
-        let path = convert::path(&request.input.bucket, &request.input.key)?;
+        let path = s3s_types::path(&request.input.bucket, &request.input.key)?;
         let user = caller(&request)?;
         let mapper = ErrorMapper::of(&request, "GetObjectTagging");
         let tags = self.cache.tags(&path).await.map_err(|error| {
@@ -37,12 +37,12 @@ impl Operations {
         request: S3Request<PutObjectTaggingInput>,
     ) -> S3Result<S3Response<PutObjectTaggingOutput>> {
         only_null_version(request.input.version_id.as_deref())?;
-        let path = convert::path(&request.input.bucket, &request.input.key)?;
+        let path = s3s_types::path(&request.input.bucket, &request.input.key)?;
         let user = caller(&request)?;
         let mapper = ErrorMapper::of(&request, "PutObjectTagging");
         let pairs = request.input.tagging.tag_set.into_iter();
         let tags =
-            convert::tags(pairs.map(|tag| (tag.key.unwrap_or_default(), tag.value.unwrap_or_default())).collect())?;
+            s3s_types::tags(pairs.map(|tag| (tag.key.unwrap_or_default(), tag.value.unwrap_or_default())).collect())?;
         self.cache.set_tags(&path, tags).await.map_err(|error| hide(error, &user, &path, &mapper))?;
         Ok(S3Response::new(PutObjectTaggingOutput::default()))
     }
@@ -52,7 +52,7 @@ impl Operations {
         request: S3Request<DeleteObjectTaggingInput>,
     ) -> S3Result<S3Response<DeleteObjectTaggingOutput>> {
         only_null_version(request.input.version_id.as_deref())?;
-        let path = convert::path(&request.input.bucket, &request.input.key)?;
+        let path = s3s_types::path(&request.input.bucket, &request.input.key)?;
         let user = caller(&request)?;
         let mapper = ErrorMapper::of(&request, "DeleteObjectTagging");
         self.cache.set_tags(&path, Tags::new()).await.map_err(|error| hide(error, &user, &path, &mapper))?;

@@ -13,8 +13,8 @@ use super::multipart::upload;
 use super::{ErrorMapper, Operations};
 use crate::checksums::{self, set_checksums};
 use crate::context::caller;
-use crate::convert;
 use crate::s3_error::wrong_argument;
+use crate::s3s_types;
 
 impl Operations {
     pub(super) async fn list_upload_parts(
@@ -39,10 +39,10 @@ impl Operations {
             .iter()
             .map(|listed| {
                 let mut part = Part {
-                    e_tag: Some(convert::etag(&listed.etag)),
-                    last_modified: Some(convert::timestamp(listed.last_modified_ms)),
+                    e_tag: Some(s3s_types::etag(&listed.etag)),
+                    last_modified: Some(s3s_types::timestamp(listed.last_modified_ms)),
                     part_number: Some(listed.part.number as i32),
-                    size: Some(convert::size(listed.part.size)),
+                    size: Some(s3s_types::size(listed.part.size)),
                     ..Part::default()
                 };
                 // localstack/localstack, `test_complete_multipart_parts_checksum_default`.
@@ -83,7 +83,7 @@ impl Operations {
         let limit = page_limit(input.max_uploads, "max-uploads")?;
         let prefix = input.prefix.clone().unwrap_or_default();
         require_list(&user, &input.bucket, &prefix)?;
-        let bucket = convert::bucket(&input.bucket)?;
+        let bucket = s3s_types::bucket(&input.bucket)?;
         let list = ListUploads {
             prefix,
             delimiter: input.delimiter.clone().filter(|text| !text.is_empty()),
@@ -108,7 +108,7 @@ impl Operations {
         let uploads = page.uploads.into_iter().map(|upload| MultipartUpload {
             checksum_algorithm: upload.checksum_algorithm.map(checksums::algorithm_name),
             checksum_type: upload.checksum_kind.map(checksums::checksum_type),
-            initiated: Some(convert::timestamp(upload.created_ms)),
+            initiated: Some(s3s_types::timestamp(upload.created_ms)),
             initiator: Some(Initiator { display_name: None, id: Some(upload.owner.clone()) }),
             key: Some(encoding.write(upload.key)),
             owner: Some(Owner { display_name: None, id: Some(upload.owner) }),

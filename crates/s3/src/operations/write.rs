@@ -12,10 +12,10 @@ use s3s::{S3Request, S3Response, S3Result};
 use super::{ErrorMapper, Operations, not_implemented, put_conditions, refuse_unsupported, system_headers};
 use crate::checksums::{self, given_checksums};
 use crate::context::{RequestContext, is_signed, operation, take_trailing};
-use crate::convert;
 use crate::incoming::{Announced, incoming};
 use crate::object_url::location;
 use crate::s3s_fixes::answer;
+use crate::s3s_types;
 
 impl Operations {
     pub(super) async fn write_object(
@@ -31,7 +31,7 @@ impl Operations {
         if input.write_offset_bytes.is_some() {
             return Err(not_implemented("Appending to an object"));
         }
-        let path = convert::path(&request.input.bucket, &request.input.key)?;
+        let path = s3s_types::path(&request.input.bucket, &request.input.key)?;
         let conditions = put_conditions(&request, &path)?;
         let checksums = match is_form {
             true => given_in_form(&request)?,
@@ -48,16 +48,16 @@ impl Operations {
         };
         let put = PutObject {
             path,
-            attributes: convert::check_attributes(Attributes {
+            attributes: s3s_types::check_attributes(Attributes {
                 headers: system_headers!(input, request.extensions)?,
-                user: convert::user_metadata(input.metadata.take())?,
+                user: s3s_types::user_metadata(input.metadata.take())?,
                 tags,
             })?,
             conditions,
             body: incoming(input.body.take(), &request.headers, announced)?,
         };
         let written = self.cache.put(put).await.map_err(|error| mapper.answer(error))?;
-        let output = PutObjectOutput { e_tag: Some(convert::etag(&written.etag)), ..PutObjectOutput::default() };
+        let output = PutObjectOutput { e_tag: Some(s3s_types::etag(&written.etag)), ..PutObjectOutput::default() };
         let mut response = if is_form { answer_form(output, location) } else { S3Response::new(output) };
         checksums::set_checksum_and_type_headers(&mut response.headers, &written.checksums, 0);
         Ok(response)
@@ -78,8 +78,8 @@ fn given_in_form(request: &S3Request<PutObjectInput>) -> S3Result<Vec<Checksum>>
 fn tags(request: &S3Request<PutObjectInput>) -> S3Result<Tags> {
     let context = request.extensions.get::<Arc<RequestContext>>();
     match context.and_then(|context| context.form_tags.get()) {
-        Some(tags) => convert::tags(tags.clone()),
-        None => convert::tags_of_header(request.input.tagging.as_deref()),
+        Some(tags) => s3s_types::tags(tags.clone()),
+        None => s3s_types::tags_of_header(request.input.tagging.as_deref()),
     }
 }
 

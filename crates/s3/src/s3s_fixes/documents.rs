@@ -21,9 +21,9 @@ use sha2::{Digest, Sha256};
 use super::{BodyError, Refused, XML_BYTES_MAX, answer, checksums};
 use crate::buffers::Held;
 use crate::context::RequestContext;
-use crate::convert;
 use crate::incoming::{md5, payload_hash};
 use crate::s3_error::invalid_request;
+use crate::s3s_types;
 
 /// What a document is about, and with it what may be in it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -294,7 +294,7 @@ fn check_bucket_tags(document: &[u8]) -> Result<(), Refused> {
                        \"aws:\" from your tag keys and try again.";
         return Err(refuse(message.to_owned(), Vec::new()));
     }
-    match convert::fault_of_tags(&tags) {
+    match s3s_types::fault_of_tags(&tags) {
         None => Ok(()),
         Some(fault) => {
             let details = fault.details.into_iter().map(|(name, text)| (name, text.to_owned())).collect();

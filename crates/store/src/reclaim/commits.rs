@@ -6,9 +6,9 @@ use std::sync::Arc;
 use super::choose::Oldest;
 use crate::ids::SegmentKey;
 use crate::inner::Inner;
+use crate::record::abort::AbortBody;
 use crate::record::commit::{CommitBody, WriteBody};
 use crate::record::scan::Scan;
-use crate::record::void::VoidBody;
 use crate::record::{Draft, Kind};
 use crate::segment::{SEGMENT_HEADER_BYTES, Segment};
 use crate::{Error, ErrorKind, Result};
@@ -21,15 +21,15 @@ impl Inner {
     pub(super) async fn carry_commits(self: &Arc<Self>, victim: &Arc<Segment>) -> Result<()> {
         let oldest = self.oldest_beside(victim.key());
         let mut scan = Scan::new(victim, SEGMENT_HEADER_BYTES).await?;
-        let (mut carried, mut voids): (Vec<CommitBody>, Vec<Draft>) = (Vec::new(), Vec::new());
+        let (mut carried, mut aborted): (Vec<CommitBody>, Vec<Draft>) = (Vec::new(), Vec::new());
         while let Some(record) = scan.next().await? {
             if record.is(Kind::Commit) {
                 let body = CommitBody::decode(&record.head.body)?;
                 carried.extend(self.needed_of(victim, &oldest, record.head.header.sequence, body));
             }
-            if record.is(Kind::Void) {
-                let void = VoidBody::decode(&record.head.body)?;
-                voids.extend(self.segment(void.segment).map(|_| void.draft()));
+            if record.is(Kind::Abort) {
+                let abort = AbortBody::decode(&record.head.body)?;
+                aborted.extend(self.segment(abort.segment).map(|_| abort.draft()));
             }
             if carried.len() >= CARRIED_COMMITS {
                 self.append_carried(victim.key(), std::mem::take(&mut carried)).await?;
@@ -38,8 +38,8 @@ impl Inner {
         if scan.offset() < victim.length() {
             return Err(Error::new(ErrorKind::Corrupt, "the log is damaged, and its commits can't be carried forward"));
         }
-        if !voids.is_empty() {
-            self.volumes[self.index_for_carried()?].log.append_carried(voids).await?;
+        if !aborted.is_empty() {
+            self.volumes[self.index_for_carried()?].log.append_carried(aborted).await?;
         }
         if carried.is_empty() { Ok(()) } else { self.append_carried(victim.key(), carried).await }
     }

@@ -5,10 +5,10 @@ use forebay_types::Generation;
 use proptest::collection::vec;
 use proptest::prelude::*;
 
+use super::abort::AbortBody;
 use super::commit::{AnnotationBody, CommitBody, WriteBody};
 use super::extent::ExtentBody;
 use super::object::{Extent, ObjectBody};
-use super::void::VoidBody;
 use super::*;
 use crate::ids::SegmentKey;
 use crate::segment::SegmentHeader;
@@ -204,7 +204,7 @@ fn records_on_disks_stay_readable() {
         check_golden(name, &assemble(&body.draft()));
         assert_eq!(CommitBody::decode(&there_and_back(&body.draft())).unwrap(), body);
     }
-    let void = VoidBody { segment: SegmentKey { directory: 1, number: 300 }, first: 70_000, last: 70_001 };
-    check_golden("void.record", &assemble(&void.draft()));
-    assert_eq!(VoidBody::decode(&there_and_back(&void.draft())).unwrap(), void);
+    let abort = AbortBody { segment: SegmentKey { directory: 1, number: 300 }, first: 70_000, last: 70_001 };
+    check_golden("abort.record", &assemble(&abort.draft()));
+    assert_eq!(AbortBody::decode(&there_and_back(&abort.draft())).unwrap(), abort);
 }

@@ -321,7 +321,7 @@ fn check_known(found: &[DirectoryAtStart], members: &Members) -> Result<()> {
             Some(member) if !member.is_forgotten => {}
             Some(_) | None => {
                 return Err(directory.refused(
-                    "the store has gone on without this directory, so what it holds is out of date, but for writes that never got to the under store. Empty it to use it again, as a new one",
+                    "the store has continued without this directory, so what it holds is out of date, but for writes that never got to the under store. Empty it to use it again, as a new one",
                 ));
             }
         }

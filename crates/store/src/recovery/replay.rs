@@ -10,12 +10,12 @@ use forebay_types::Generation;
 use crate::Result;
 use crate::ids::SegmentKey;
 use crate::record::Kind;
+use crate::record::abort::AbortBody;
 use crate::record::commit::CommitBody;
 use crate::record::extent::ExtentBody;
 use crate::record::location::Location;
 use crate::record::object::{Extent, ObjectBody, extent_at};
 use crate::record::scan::Scanned;
-use crate::record::void::VoidBody;
 use crate::segment::Segment;
 use crate::snapshot::load::Snapshot;
 use crate::table::{Entry, Row, Tables, Write, entry_of};
@@ -56,7 +56,7 @@ pub(crate) struct Replay {
     steps: Vec<Placed>,
     /// The highest segment of each directory that records name.
     mentioned: BTreeMap<u16, SegmentKey>,
-    voids: Vec<VoidBody>,
+    aborted: Vec<AbortBody>,
     next_sequence: u64,
     min_versions: HashMap<SegmentKey, u64>,
     change_bytes: HashMap<SegmentKey, u64>,
@@ -71,7 +71,7 @@ impl Replay {
         Self {
             steps: Vec::new(),
             mentioned,
-            voids: Vec::new(),
+            aborted: Vec::new(),
             next_sequence,
             min_versions,
             change_bytes: HashMap::new(),
@@ -107,10 +107,10 @@ impl Replay {
                 self.take_commit(header.sequence, body, segment.key());
                 return Ok(());
             }
-            Kind::Void => {
-                let void = VoidBody::decode(&record.head.body)?;
-                self.mention(void.segment);
-                self.voids.push(void);
+            Kind::Abort => {
+                let abort = AbortBody::decode(&record.head.body)?;
+                self.mention(abort.segment);
+                self.aborted.push(abort);
                 return Ok(());
             }
         };
@@ -139,9 +139,9 @@ impl Replay {
         self.steps.push(Placed { order: sequence, segment, sequence, step: Step::Commit { body, segment } });
     }
 
-    /// Whether a record is void. Known once all logs were read.
-    pub(crate) fn is_void(&self, segment: SegmentKey, sequence: u64) -> bool {
-        is_void(&self.voids, segment, sequence)
+    /// Whether a record is aborted. Known once all logs were read.
+    pub(crate) fn is_aborted(&self, segment: SegmentKey, sequence: u64) -> bool {
+        is_aborted(&self.aborted, segment, sequence)
     }
 
     pub(crate) fn finish(
@@ -162,7 +162,7 @@ impl Replay {
                 tables.objects.lock(&key).edit(|entry| entry.retain_extents(|extent| !is_gone(extent)));
             }
         }
-        self.steps.retain(|placed| !is_void(&self.voids, placed.segment, placed.sequence));
+        self.steps.retain(|placed| !is_aborted(&self.aborted, placed.segment, placed.sequence));
         self.steps.sort_by_key(|placed| placed.order);
         let min_versions = &mut self.min_versions;
         let staged = prepared.into_iter().map(|entry| (id_of(&entry), entry)).collect();
@@ -191,8 +191,8 @@ fn id_of(entry: &Entry) -> (Bytes, Generation) {
     (Bytes::copy_from_slice(entry.key()), entry.generation)
 }
 
-fn is_void(voids: &[VoidBody], segment: SegmentKey, sequence: u64) -> bool {
-    voids.iter().any(|void| void.covers(segment, sequence))
+fn is_aborted(aborted: &[AbortBody], segment: SegmentKey, sequence: u64) -> bool {
+    aborted.iter().any(|abort| abort.covers(segment, sequence))
 }
 
 struct Applying<'a> {

@@ -131,7 +131,7 @@ async fn a_directory_that_is_forgotten_takes_along_only_what_it_held() {
         // The other directory is out of date now.
         let all = [kept.clone(), empty, gone];
         for forget in [Vec::new(), forget] {
-            check_refused(&all, forget, "has gone on without this directory").await;
+            check_refused(&all, forget, "has continued without this directory").await;
         }
         check_refused(&all[..2], vec![id(&kept).await], "is to be forgotten, and is given").await;
     }
@@ -357,7 +357,7 @@ async fn a_store_from_before_lists_gets_one_and_misses_a_directory_at_once() {
                 let store = start_without(one, vec![other]).await.unwrap();
                 store.close().await.unwrap();
                 start(one).await.unwrap();
-                check_refused(&disks, Vec::new(), "has gone on without this directory").await;
+                check_refused(&disks, Vec::new(), "has continued without this directory").await;
                 continue;
             }
             let with_empty = [disks[given].clone(), MemoryDisk::default()];

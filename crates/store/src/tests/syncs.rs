@@ -357,7 +357,7 @@ async fn a_commit_that_may_wait_is_synced_with_its_segment() {
         let publish = vec![stage(&store, "large", &pattern(1, 1000)).await.unwrap()];
         store.commit(Commit { publish, ..Commit::default() }, Durability::Os).await.unwrap();
     }
-    assert!(files(&disk, ".log").await.len() > 1, "the log has gone on to another segment");
+    assert!(files(&disk, ".log").await.len() > 1, "the log has continued in another segment");
     clock.advance(Duration::from_millis(5));
     patient.join().await.unwrap();
     disk.power_loss(2);
@@ -418,9 +418,9 @@ async fn what_got_no_answer_is_void_when_other_commits_follow() {
     }
 }
 
-/// The log that declares it void goes, and the log that holds the commit stays.
+/// The log with the record of the abort goes, and the log that holds the commit stays.
 #[tokio::test]
-async fn what_is_void_stays_so_when_the_log_that_says_it_is_reclaimed() {
+async fn what_is_aborted_stays_so_when_the_log_that_says_it_is_reclaimed() {
     let disks = [MemoryDisk::default(), MemoryDisk::default()];
     let store = with_failed_sync(&disks, async |store| try_put(store, "before0", &pattern(9, 100)).await).await;
     write_value(&store, "later", Some("value")).await;
@@ -468,7 +468,7 @@ async fn what_waited_for_a_sync_that_failed_is_void_too() {
 
 /// After the next start nobody has to know of it, whatever came after it.
 #[tokio::test]
-async fn what_is_void_is_cut_off() {
+async fn what_is_aborted_is_cut_off() {
     for bytes in (1000..7000).step_by(500) {
         let disks = [MemoryDisk::default(), MemoryDisk::default()];
         let mut before = Vec::new();

@@ -49,6 +49,7 @@ fn read(file: &File, at: u64, length: usize) -> Result<Bytes> {
 
 /// The bytes of an upload, in batches that are each worth a step.
 pub(crate) struct Batches {
+    upload: Upload,
     stream: ByteStream,
     size: u64,
     taken: u64,
@@ -57,7 +58,7 @@ pub(crate) struct Batches {
 impl Batches {
     pub(crate) fn new(upload: &Upload) -> Self {
         let size = upload.info.size;
-        Self { stream: upload.source.stream(ByteRange::of_size(size)), size, taken: 0 }
+        Self { upload: upload.clone(), stream: upload.source.stream(ByteRange::of_size(size)), size, taken: 0 }
     }
 
     /// The next bytes, and whether they are the last.
@@ -76,6 +77,7 @@ impl Batches {
                 return Err(Error::new(ErrorKind::Corrupt, context));
             };
             self.taken += data.len() as u64;
+            self.upload.turn(data.len() as u64).await;
             batch.push(data);
         }
         Ok((batch, false))

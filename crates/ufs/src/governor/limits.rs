@@ -189,13 +189,12 @@ impl Governor {
         caller: Caller<'_>,
         work: Work,
         operation: &'static str,
-        bytes: u64,
         call: impl Future<Output = Result<T>>,
     ) -> Result<T> {
         let is_probe = self.pass_circuit(work, caller.bucket)?;
         let _slot = match caller.lane {
             Lane::Foreground => None,
-            Lane::Background => Some(self.take_turn(bytes).await),
+            Lane::Background => Some(self.take_turn().await),
         };
         let started = self.env.clock.monotonic();
         // The names follow the conventions for RPC: the under store is another service.
@@ -242,7 +241,7 @@ impl Governor {
         }
     }
 
-    async fn take_turn(&self, bytes: u64) -> Slot<'_> {
+    async fn take_turn(&self) -> Slot<'_> {
         loop {
             let freed = self.freed.notified();
             {
@@ -255,29 +254,31 @@ impl Governor {
             freed.await;
         }
         let slot = Slot { governor: self };
-        let wait = self.reserve_rate(bytes);
-        if !wait.is_zero() {
-            self.env.clock.sleep(wait).await;
-        }
+        self.wait_for_rate(|state| &mut state.next_request, 1, u64::from(self.settings.requests_per_second)).await;
         slot
     }
 
-    /// Reserves the next free moment of both rate limits.
-    fn reserve_rate(&self, bytes: u64) -> Duration {
+    /// Returns when these bytes may be sent.
+    pub(super) async fn wait_for_bytes(&self, bytes: u64) {
+        self.wait_for_rate(|state| &mut state.next_byte, bytes, self.settings.upload_bandwidth.0).await;
+    }
+
+    /// Waits for the next free moment of a rate limit, and reserves what follows it.
+    async fn wait_for_rate(&self, next: impl FnOnce(&mut State) -> &mut Duration, amount: u64, per_second: u64) {
+        if per_second == 0 {
+            return;
+        }
         let now = self.env.clock.monotonic();
-        let mut state = self.state.lock();
-        let book = |next: &mut Duration, amount: u64, per_second: u64| {
-            if per_second == 0 {
-                return now;
-            }
+        let wait = {
+            let mut state = self.state.lock();
+            let next = next(&mut state);
             let at = (*next).max(now);
             *next = at + Duration::from_secs_f64(amount as f64 / per_second as f64);
-            at
+            at - now
         };
-        let State { next_request, next_byte, .. } = &mut *state;
-        let request_at = book(next_request, 1, u64::from(self.settings.requests_per_second));
-        let byte_at = book(next_byte, bytes, self.settings.upload_bandwidth.0);
-        request_at.max(byte_at) - now
+        if !wait.is_zero() {
+            self.env.clock.sleep(wait).await;
+        }
     }
 
     fn learn(&self, work: Work, bucket: &str, error: Option<&Error>, is_probe: bool) {

@@ -24,20 +24,20 @@ impl GovernedRoot {
 #[async_trait]
 impl BucketRoot for GovernedRoot {
     async fn list(&self) -> Result<Vec<BucketInfo>> {
-        self.governor.run(self.caller(""), Work::Read, "list_buckets", 0, self.inner.list()).await
+        self.governor.run(self.caller(""), Work::Read, "list_buckets", self.inner.list()).await
     }
 
     async fn create(&self, name: &BucketName) -> Result<()> {
-        self.governor.run(self.caller(name.as_str()), Work::Write, "create_bucket", 0, self.inner.create(name)).await
+        self.governor.run(self.caller(name.as_str()), Work::Write, "create_bucket", self.inner.create(name)).await
     }
 
     async fn delete(&self, name: &BucketName) -> Result<()> {
-        self.governor.run(self.caller(name.as_str()), Work::Write, "delete_bucket", 0, self.inner.delete(name)).await
+        self.governor.run(self.caller(name.as_str()), Work::Write, "delete_bucket", self.inner.delete(name)).await
     }
 
     async fn open(&self, name: &BucketName) -> Result<Option<Arc<dyn UnderStore>>> {
         let found =
-            self.governor.run(self.caller(name.as_str()), Work::Read, "head_bucket", 0, self.inner.open(name)).await?;
+            self.governor.run(self.caller(name.as_str()), Work::Read, "head_bucket", self.inner.open(name)).await?;
         Ok(found.map(|store| self.govern(store, name)))
     }
 

@@ -1,4 +1,6 @@
+use bytes::Bytes;
 use forebay_types::{Generation, ObjectInfo};
+use futures::StreamExt;
 
 use super::*;
 use crate::memory::{MemoryUnderStore, Mood};
@@ -122,6 +124,52 @@ async fn rates_are_kept_in_the_background_and_not_in_the_foreground() {
     for task in tasks {
         task.join().await.unwrap();
     }
+}
+
+/// Ten pieces of 100 bytes.
+struct Pieces;
+
+impl UploadSource for Pieces {
+    fn stream(&self, _range: ByteRange) -> ByteStream {
+        futures::stream::iter((0..10).map(|_| Ok(Bytes::from_static(&[1; 100])))).boxed()
+    }
+}
+
+#[tokio::test]
+async fn a_large_upload_keeps_the_bandwidth_and_lets_others_through() {
+    let (env, clock) = Env::simulated(1);
+    let limited = GovernorSettings { upload_bandwidth: ByteSize(100), ..settings() };
+    let governor = govern(&env, &limited, None);
+    let memory = MemoryUnderStore::default();
+    let store = Arc::new(Governed::new(Arc::new(memory.clone()), governor, Lane::Background));
+    let put = |size: u64, source: Arc<dyn UploadSource>| {
+        let (store, info) = (Arc::clone(&store), Arc::new(ObjectInfo::new(size, ETag::new("e"), 0)));
+        let upload = Upload { generation: Generation(1), info, source, condition: Condition::Always };
+        forebay_env::spawn(async move { store.put(&key(), upload).await })
+    };
+    let large = put(1000, Arc::new(Pieces));
+    while memory.requests() < 1 {
+        tokio::task::yield_now().await;
+    }
+    // Without a byte to send.
+    store.delete(&key(), Condition::Always).await.unwrap();
+    let small = put(50, crate::conformance::source(vec![1; 50].into()));
+    let mut seconds = 0;
+    let mut small_after = None;
+    while !large.is_finished() {
+        for _ in 0..50 {
+            tokio::task::yield_now().await;
+        }
+        if small.is_finished() {
+            small_after.get_or_insert(seconds);
+        }
+        clock.advance(Duration::from_secs(1));
+        seconds += 1;
+    }
+    assert!((9..=12).contains(&seconds), "{seconds} s");
+    assert!(small_after.is_some_and(|after| after <= 2), "{small_after:?}");
+    large.join().await.unwrap();
+    small.join().await.unwrap();
 }
 
 #[tokio::test]

@@ -117,6 +117,7 @@ async fn copy(writer: &mut FileWriter, upload: &Upload) -> Result<()> {
         if taken > size {
             break;
         }
+        upload.turn(data.len() as u64).await;
         writer.write_bytes(data).await.map_err(|error| classify(error, Effect::Write, "write a file"))?;
     }
     if taken == size {

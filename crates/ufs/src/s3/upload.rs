@@ -71,7 +71,10 @@ impl S3Store {
             None if upload.info.size > self.settings.multipart_threshold.0 => {
                 equal_parts(upload.info.size, self.settings.part_size.0)
             }
-            None => return self.upload_whole(key, upload).await,
+            None => {
+                upload.turn(upload.info.size).await;
+                return self.upload_whole(key, upload).await;
+            }
         };
         self.upload_parts(key, upload, ranges).await
     }
@@ -240,6 +243,8 @@ impl S3Store {
         number: i32,
         range: ByteRange,
     ) -> Result<(CompletedPart, Sum)> {
+        // Before the request begins, which has a deadline.
+        upload.turn(range.len()).await;
         let (failure, sum) = (SourceError::default(), Sum::default());
         let request = self.client.sdk.upload_part().bucket(&self.bucket).key(self.remote_key(key)).upload_id(id);
         let request = request.part_number(number).content_length(range.len() as i64);

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use forebay_catalog::Transaction;
 use forebay_catalog::records::{self, SETTLED_KEY};
+use forebay_catalog::{TRANSACTION_MAX, Transaction};
 use forebay_env::sync::atomic::Ordering;
 use forebay_store::ValueWrite;
 use forebay_types::Durability;
@@ -64,12 +64,16 @@ impl Worker {
         self.home.settle.earlier.lock().done(step);
     }
 
-    /// Removes the note. The next start waits for everything that it finds.
+    /// Removes the note, and writes no more. The next start waits for everything that it finds.
     pub(crate) async fn forget_settled(&self) -> Result<()> {
         let mut has_gained = self.home.settle.has_gained.lock().await;
-        *has_gained = true;
+        if *has_gained {
+            return Ok(());
+        }
         let writes = vec![ValueWrite { key: Bytes::from_static(SETTLED_KEY), value: None }];
         self.catalog.commit(Transaction { writes, ..Transaction::default() }).await?;
+        // Only now: as long as there is a note, it must be withdrawn before something is sent that it covers.
+        *has_gained = true;
         Ok(())
     }
 
@@ -113,7 +117,10 @@ impl Worker {
                     writes.push(end_intent(path));
                 }
             }
-            self.catalog.commit(Transaction { writes, durability: Durability::Os, ..Transaction::default() }).await?;
+            for writes in writes.chunks(TRANSACTION_MAX) {
+                let (writes, durability) = (writes.to_vec(), Durability::Os);
+                self.catalog.commit(Transaction { writes, durability, ..Transaction::default() }).await?;
+            }
         }
         Ok(true)
     }

@@ -12,7 +12,7 @@ use forebay_ufs::{
     ByteStream, Condition, Error, ErrorKind, ListPage, ListRequest, RemoteBody, RemoteObject, Result, Stored,
     UnderStore, Upload, UploadSource,
 };
-use futures::{StreamExt, stream};
+use futures::{StreamExt, TryStreamExt, stream};
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
@@ -57,6 +57,8 @@ enum Straggler {
 
 #[derive(Default)]
 struct Seen {
+    /// Of the last PUT.
+    source: Option<Arc<dyn UploadSource>>,
     stragglers: VecDeque<Straggler>,
     gets: Vec<(String, Option<ByteRange>)>,
     heads: u64,
@@ -106,6 +108,13 @@ impl Gate {
 
     pub(crate) fn set(&self, way: Way) {
         self.way.send_replace(way);
+    }
+
+    /// What a connection reads of the body of the last PUT, which it does in a task of its own.
+    pub(crate) async fn read_body(&self, bytes: u64) -> Result<Bytes> {
+        let source = self.seen.lock().source.clone().expect("a PUT has arrived");
+        let pieces: Vec<Bytes> = source.stream(ByteRange::of_size(bytes)).try_collect().await?;
+        Ok(pieces.concat().into())
     }
 
     /// GETs that arrived: keys and ranges.
@@ -236,7 +245,11 @@ impl UnderStore for Gate {
     }
 
     async fn put(&self, key: &ObjectKey, upload: Upload) -> Result<Stored> {
-        self.seen.lock().puts += 1;
+        {
+            let mut seen = self.seen.lock();
+            seen.puts += 1;
+            seen.source = Some(Arc::clone(&upload.source));
+        }
         self.pass(&Way::Closed).await;
         assert!(*self.way.borrow() != Way::Panic, "a fault of ours, as the test wants it");
         self.refused(key)?;

@@ -2,21 +2,21 @@
 //!
 //! When the sync of a commit fails, the commit is not acknowledged and the tables do not show it, but its bytes may be
 //! in the file. After a restart it must not appear among later commits, which were made without it. So every other log
-//! records that it is void before it records anything else: a start that finds the later commits finds that, too.
+//! records the abort before it records anything else: a start that finds the later commits finds that, too.
 
 use forebay_env::sync::Mutex;
 
-use crate::record::void::VoidBody;
+use crate::record::abort::AbortBody;
 
-/// What was declared void since the start, shared by all logs.
+/// The commits that were aborted since the start, shared by all logs.
 #[derive(Default)]
-pub(crate) struct Voids {
-    known: Mutex<Vec<VoidBody>>,
+pub(crate) struct AbortedCommits {
+    known: Mutex<Vec<AbortBody>>,
 }
 
-impl Voids {
-    pub(crate) fn add(&self, voids: impl IntoIterator<Item = VoidBody>) {
-        self.known.lock().extend(voids);
+impl AbortedCommits {
+    pub(crate) fn add(&self, aborted: impl IntoIterator<Item = AbortBody>) {
+        self.known.lock().extend(aborted);
     }
 
     pub(crate) fn count(&self) -> usize {
@@ -24,7 +24,7 @@ impl Voids {
     }
 
     /// All but the first `count`.
-    pub(crate) fn since(&self, count: usize) -> Vec<VoidBody> {
+    pub(crate) fn since(&self, count: usize) -> Vec<AbortBody> {
         self.known.lock()[count..].to_vec()
     }
 }

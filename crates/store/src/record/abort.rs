@@ -1,5 +1,4 @@
-//! The record that declares others void: commits that a directory took just before it failed, and that were not
-//! acknowledged.
+//! The record that aborts others: commits that a directory took just before it failed, and that were not acknowledged.
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
@@ -10,16 +9,16 @@ use crate::ids::SegmentKey;
 
 /// A range of records of one log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct VoidBody {
+pub(crate) struct AbortBody {
     pub(crate) segment: SegmentKey,
     /// The first and the last sequence.
     pub(crate) first: u64,
     pub(crate) last: u64,
 }
 
-impl VoidBody {
+impl AbortBody {
     pub(crate) fn draft(&self) -> Draft {
-        Draft { kind: Kind::Void, body: encode_body(self), payload: Bytes::new() }
+        Draft { kind: Kind::Abort, body: encode_body(self), payload: Bytes::new() }
     }
 
     pub(crate) fn decode(body: &[u8]) -> Result<Self> {
