@@ -34,7 +34,7 @@ bench:
 reference: setup
 	@.tools/venv/bin/python -m pytest -q tests/s3 --against=s3-server
 
-# Writes the generated parts of the documents anew.
+# Rewrites the generated parts of the documents.
 references:
 	@scripts/check-references --write
 
@@ -52,7 +52,7 @@ schedules:
 	@FOREBAY_SCHEDULES=$(or $(SCHEDULES),100) cargo test --locked --workspace \
 		--features forebay-sim/schedules --test schedules
 
-# Load, kills, stops and outages for an hour, and a look whether anything grows: SOAK_MINUTES=600 make soak.
+# Runs load for an hour, with kills, stops and outages, and checks that nothing grows: SOAK_MINUTES=600 make soak.
 soak: setup
 	@cargo build --release --locked -p forebay
 	@FOREBAY_BIN=$(abspath $(or $(CARGO_TARGET_DIR),target)/release/forebay) .tools/venv/bin/python tests/soak/soak.py $(or $(SOAK_MINUTES),60)
@@ -62,10 +62,10 @@ cluster-soak: setup
 	@cargo build --release --locked -p forebay
 	@FOREBAY_BIN=$(abspath $(or $(CARGO_TARGET_DIR),target)/release/forebay) .tools/venv/bin/python tests/soak/cluster.py $(or $(SOAK_MINUTES),60)
 
-# Breaks one promise after the other, and looks whether the simulation or a test notices: an hour or more.
+# Breaks one promise after the other, and checks that the simulation or a test notices it: an hour or more.
 breakage:
 	@scripts/check-breakage
 
-# Makes small changes to the sources, and looks whether a test fails: two hours. MUTANTS=catalog, or "store --file '**/apply.rs'", is a part.
+# Makes small changes to the sources, and checks that a test fails for each: two hours. MUTANTS=catalog, or "store --file '**/apply.rs'", is a part.
 mutants:
 	@scripts/mutants $(MUTANTS)

@@ -121,7 +121,7 @@ def deep_keys_through(neighbours, server):
 
 
 def long_listings(neighbours, server):
-    """Of a directory that somebody else has filled, and goes on to change."""
+    """Listings of a directory that another tenant has filled and keeps changing."""
     theirs, directory = boto(server, *GREEDY), server.under / "theirs" / "many"
     directory.mkdir()
     for number in range(NAMES):

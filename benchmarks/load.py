@@ -24,7 +24,7 @@ def run(server, *words):
 
 @contextlib.contextmanager
 def background(server, *words):
-    """Load that goes on until the end of the block, whatever becomes of it."""
+    """Runs load until the block ends, normally or with an exception."""
     command = [str(BENCH), *(str(word) for word in words), "--host", server.endpoint]
     keys = {"FOREBAY_ACCESS_KEY": server.access_key, "FOREBAY_SECRET_KEY": server.secret_key}
     quiet = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}

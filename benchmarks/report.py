@@ -103,7 +103,7 @@ class Section:
 
 
 def write(document, images, name, sections, preface):
-    """Puts what one run has measured between its marks in the document, in the place of what the last one has."""
+    """Replaces the results of the last run, between their marks in the document, by those of this run."""
     begin, end = (f"<!-- written by make bench, {name}: {word} -->" for word in ("begin", "end"))
     before, rest = document.read_text().split(begin)
     after = rest.split(end)[1]

@@ -12,7 +12,7 @@ import peers
 from load import figures, resident_bytes
 from report import Section
 
-# Loads that go on at the same time, at rates that two cores bear. What is read is two and a half times what the full cache holds.
+# Loads that run at the same time, at rates that two cores can sustain. They read two and a half times what the full cache holds.
 MIXED = {
     "PUT 10 KiB": ("put", "--obj.size", "10KiB", "--rate", 200, "--concurrent", 32, "--bucket", "bench"),
     "GET 256 KiB": (
@@ -35,7 +35,7 @@ DISK = "append and fdatasync at the same time"
 
 @contextlib.contextmanager
 def before_an_s3(setting, object_size, size="24 GiB", config=KEPT, store=""):
-    """Forebay before an S3 that answers every GET with so many bytes, 5 ms later. The configuration goes on in the table `cache`."""
+    """Forebay before an S3 that answers every GET after 5 ms with an object of this size. `config` begins within the table `cache`."""
     with contextlib.ExitStack() as stack:
         behind = stack.enter_context(setting.started(peers.Bare, "--delay", "5ms", "--obj.size", object_size))
         yield stack.enter_context(setting.started(peers.Forebay, behind=behind, size=size, config=config, store=store))
@@ -48,7 +48,7 @@ def names(server, count, prefix="forebay-bench/"):
 
 
 def measure(server, loads, periods, seconds=PERIOD_SECONDS):
-    """Percentiles by the name of a load; all of them go on at the same time."""
+    """Percentiles by the name of a load; all loads run at the same time."""
     words = ["--duration", f"{seconds}s", "--rounds", periods, "--noclear"]
     measured = load.together(server, {name: [*command, *words] for name, command in loads.items()})
     return {name: by_period(rounds, OPERATIONS[loads[name][0]]) for name, rounds in measured.items()}

@@ -34,7 +34,7 @@ def pytest_addoption(parser):
         action="store_true",
         help="run the slow tests too, and each client test against all of its deployments instead of one",
     )
-    parser.addoption("--console-images", action="store_true", help="write the pictures of docs/console.md anew")
+    parser.addoption("--console-images", action="store_true", help="update the pictures of docs/console.md")
 
 
 def is_reference(config):

@@ -30,7 +30,7 @@ const PAGES: { name: string; title: string; page: ComponentType }[] = [
   { name: "configuration", title: "Configuration", page: Configuration },
 ];
 
-/** How often to look whether the server is back, before anybody is logged in. */
+/** How often to check whether the server is back, before anybody is logged in. */
 const RETRY_MS = 2000;
 
 export function App() {
@@ -68,7 +68,7 @@ function Unreachable() {
     <div role="status" class="unreachable-place">
       {since !== null && (
         <p class="unreachable">
-          The server does not answer since {clock(since)}. What you see may be old; the page goes on by itself when it is back.
+          The server has not answered since {clock(since)}. This page may be out of date. It reconnects by itself.
         </p>
       )}
     </div>

@@ -11,7 +11,7 @@ test("generations keep all their digits, and nothing else changes", () => {
   assert.deepEqual(read.metadata, JSON.parse(body));
 });
 
-test("a problem is told in the server's words, as a sentence", () => {
+test("a problem is shown in the server's words, as a sentence", () => {
   assert.equal(problemText(404, '{"title":"Not Found","status":404,"detail":"there is no job 7"}'), "There is no job 7.");
   assert.equal(problemText(502, "<html>bad gateway</html>"), "The server answered with status 502.");
 });

@@ -94,7 +94,7 @@ function sentence(text: string): string {
 
 /** Ends the session here, since the server no longer knows it. */
 export function sessionEnded(): void {
-  if (session.value.is === "open") session.set({ is: "none", why: "Your session has ended. Log in to go on where you were." });
+  if (session.value.is === "open") session.set({ is: "none", why: "Your session has ended. Log in to continue where you were." });
 }
 
 /** Another tab may have logged in again: the token of its session is the one that counts. Tells whether there is a new one. */

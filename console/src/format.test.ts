@@ -72,6 +72,6 @@ test("rates and counts", () => {
   assert.equal(plural(2, "prefix", "prefixes"), "2 prefixes");
 });
 
-test("UTC is told beside local time", () => {
+test("UTC is shown beside local time", () => {
   assert.equal(utcTime(Date.UTC(2026, 2, 1, 14, 5, 9)), "2026-03-01 14:05:09 UTC");
 });

@@ -10,7 +10,7 @@ test("rates are per second, between two looks", () => {
   assert.deepEqual([...rates], [["a", { calls: 10, errors: 0, throttled: 1 }]]);
 });
 
-test("counters that began anew have no rate", () => {
+test("counters that were reset have no rate", () => {
   assert.equal(ratesBetween({ timeMs: 0, stores: [store("a", 10)] }, { timeMs: 2000, stores: [store("a", 3)] }).size, 0);
   assert.equal(ratesBetween(undefined, { timeMs: 2000, stores: [store("a", 3)] }).size, 0);
 });

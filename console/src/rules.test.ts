@@ -12,7 +12,7 @@ test("rules are read as they are", () => {
   assert.deepEqual(read('[{"path": "/b/", "cacheReads": false}]'), { rules: [{ path: "/b/", cacheReads: false }] });
 });
 
-test("what is wrong is told with its place", () => {
+test("a problem names its place", () => {
   assert.match(problem('[\n  {"path": "/b/",}\n]'), /line 2/);
   assert.match(problem('{"path": "/"}'), /list of rules/);
   assert.match(problem('[{"path": "/"}, {"writeMode": "TRANSIENT"}]'), /Rule 2 has no path/);

@@ -15,7 +15,7 @@ export function read(text: string): Read {
   } catch (error) {
     return { problem: `This is not JSON: ${whereIn(text, error instanceof Error ? error.message : "")}` };
   }
-  if (!Array.isArray(value)) return { problem: "A list of rules is wanted: [ { \"path\": \"/bucket/\", … } ]." };
+  if (!Array.isArray(value)) return { problem: "Enter a list of rules: [ { \"path\": \"/bucket/\", … } ]." };
   const without = value.findIndex((rule) => typeof rule !== "object" || rule === null || typeof (rule as PolicyRule).path !== "string");
   if (without >= 0) return { problem: `Rule ${without + 1} has no path.` };
   return { rules: value as PolicyRule[] };

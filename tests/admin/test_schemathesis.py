@@ -41,7 +41,7 @@ def test_answers_are_as_described(forebay, tmp_path):
         *("--checks", "all", "--mode", "all", "--phases", "examples,coverage,fuzzing"),
         *("--max-examples", str(EXAMPLES), "--seed", str(SEED), "--generation-database", "none", "--workers", "1"),
         "--no-color",
-        # Wrong keys soon get 429 in the place of 401; the tests below and those of the sessions ask for both.
+        # Wrong keys soon get 429 instead of 401; the tests below and those of the sessions ask for both.
         # What is right field by field may be wrong as a whole: a rate limit for a job that has no rate, a body of the wrong rule.
         *("--exclude-checks", "ignored_auth,positive_data_acceptance"),
     ]

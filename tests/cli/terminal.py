@@ -36,7 +36,7 @@ class Screen:
             self.process.send_signal(signal.SIGWINCH)
 
     def frame(self):
-        """All words of a frame: a new size draws everything anew, the last line last."""
+        """All words of a frame: a resize redraws everything, the last line last."""
         columns, lines = self.size
         self.resize(columns ^ 1, lines)
         self.shows("pause")

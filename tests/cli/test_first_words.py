@@ -1,4 +1,4 @@
-"""What people type first, and what a slip of the hand is told."""
+"""What people type first, and how Forebay reports typing mistakes."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""What the under store refuses: it is told, a way leads out of it, and more of its kind is refused before it is acknowledged."""
+"""What the under store refuses: Forebay reports it, offers a way out, and refuses more of its kind before it acknowledges it."""
 
 import contextlib
 import urllib.parse

@@ -202,7 +202,7 @@ class Program(Client):
         raise NotImplementedError
 
     def environment(self):
-        """What the process is told of the server: FOREBAY_ENDPOINT, and keys and region in the names of the AWS SDKs."""
+        """The variables that name the server to the process: FOREBAY_ENDPOINT, and keys and region in the names of the AWS SDKs."""
         return aws_environment(self.server, self.directory) | {"FOREBAY_ENDPOINT": self.server.endpoint}
 
     def close(self):

@@ -18,7 +18,7 @@ from harness.clients import boto
 from harness.servers import REGION, Forebay
 
 BUCKET = "s3a-contract"
-# So many of them there are at least.
+# At least this many tests run.
 TESTS = 400
 # For one class of tests; the longest takes half a minute.
 CLASS_SECONDS = 300

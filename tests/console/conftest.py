@@ -57,7 +57,7 @@ def console_server(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def load(console_server):
-    """Goes on while the tests of a file look, and not while other tests run."""
+    """Runs during the tests of one file, and not during other tests."""
     started = Load(console_server)
     yield started
     started.stop()

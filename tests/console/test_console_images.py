@@ -1,4 +1,4 @@
-"""The pictures of docs/console.md: written anew with --console-images."""
+"""The pictures of docs/console.md: --console-images updates them."""
 
 import pytest
 from playwright.sync_api import expect

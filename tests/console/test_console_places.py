@@ -1,4 +1,4 @@
-"""Under stores and configuration: what is behind the cache, and what it was told."""
+"""Under stores and configuration: what is behind the cache, and how it is configured."""
 
 import re
 
@@ -9,7 +9,7 @@ def test_an_under_store_tells_how_it_answers(console, console_server):
     page = console.open("#/under-stores")
     expect(page.get_by_role("heading", name=str(console_server.under))).to_be_visible()
     expect(page.get_by_text("requests go through")).to_be_visible()
-    # The load goes on: there is a rate from the second look on.
+    # The load is still running: the second sample gives a rate.
     expect(page.locator("dt", has_text="Calls now").locator("xpath=following-sibling::dd")).to_have_text(re.compile(r"^[\d.,]+/s$"))
 
 

@@ -77,7 +77,7 @@ def test_somebody_else_was_quicker(page, console):
     assert console.api("PUT", "policies", data=theirs).status == 200
     page.get_by_role("button", name="Apply").click()
     expect(page.get_by_text("Somebody has changed the rules meanwhile")).to_be_visible()
-    page.get_by_role("button", name=re.compile("Go on from version")).click()
+    page.get_by_role("button", name=re.compile("Continue from version")).click()
     page.get_by_role("button", name="Check").click()
     # Applying this text would take their rule away, and it says so.
     expect(page.get_by_role("group", name="Changes").get_by_role("row", name="/theirs/")).to_contain_text("not set")

@@ -17,11 +17,11 @@ from harness.servers import eventually
 # Many pages of the cache and extents of the store, and far more than the kernel and Forebay hold for a client that does not read.
 LARGE = 24 << 20
 FEW_PAGES_AHEAD = {"FOREBAY_CACHE_READ_AHEAD_PAGES": "2"}
-# Where a file of the store holds bytes of an object, so many of them are enough to find it.
+# This many bytes of an object are enough to find its place in a file of the store.
 NEEDLE_BYTES = 4096
 # Of a body that breaks off, all but the last part is sent.
 WHOLE, SENT = 6 << 20, 5 << 20
-# What may be pinned of a cache of this size is enough for those that are under way at once. All that break off are more than the cache.
+# What may be pinned of a cache of this size is enough for the bodies in flight at once. All that break off are more than the cache.
 SIZE, ROUNDS = "112 MiB", 8
 # As much as the kernel takes on behalf of a reader.
 RECEIVE_BYTES = 256 << 10
@@ -95,7 +95,7 @@ def test_a_damaged_page_behind_the_first_breaks_the_answer_off(start, relay, mod
     flip(path, offset + 1000)
     check_broken(Download(server, "large"), body)
     check_broken(Download(server, "large", {"Range": "bytes=1000-"}), body[1000:])
-    # What a status can still tell of is told by one.
+    # Damage in the first page is found before the head is sent: the status reports it.
     error = refused("InternalError", get, server, "large", Range=f"bytes={damaged}-")
     assert error["ResponseMetadata"]["HTTPStatusCode"] == 500
     assert get(server, "large", Range=f"bytes=0-{damaged - (1 << 20)}") == body[: damaged - (1 << 20) + 1]

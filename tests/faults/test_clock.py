@@ -154,7 +154,7 @@ def test_a_presigned_url_holds_for_its_time_whatever_the_clock_was(start, clock)
 
 
 def test_answers_tell_the_time_of_the_clock_as_it_is(start, clock):
-    """Clients that are told of a skew take the difference from here."""
+    """After an error about clock skew, clients compute the skew from the Date header."""
     server = start(mode="WRITE_BACK", variables=clock.variables())
     for jump in (0, YEAR, -YEAR, 0, 2 * HOUR, 0):
         clock.move(jump)

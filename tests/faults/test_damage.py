@@ -21,7 +21,7 @@ LARGE = 3_000_000
 # As docs/on-disk-format.md has them.
 SEGMENT_HEADER_BYTES = 64
 COMMIT = 3
-# Half of a record that was under way when the power went: nobody has an acknowledgement for it.
+# Half of a record, whose write the power cut ended: nobody has an acknowledgement for it.
 TORN = b"FBR1\x01\x01" + os.urandom(300)
 
 

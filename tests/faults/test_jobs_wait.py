@@ -1,4 +1,4 @@
-"""Jobs while the under store is away: they say what they wait for, and go on by themselves when it is back."""
+"""Jobs while the under store is away: they say what they wait for, and continue by themselves when it is back."""
 
 import concurrent.futures
 import subprocess

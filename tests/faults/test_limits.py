@@ -25,7 +25,7 @@ def complaints(server):
 
 
 class SlowPut:
-    """A request that is under way: its head and half of its body are sent."""
+    """A request in flight: its head and half of its body are sent."""
 
     def __init__(self, server, key):
         self.body = bytes(200_000)
@@ -38,11 +38,11 @@ class SlowPut:
             self.connection.putheader(name, value)
         self.connection.endheaders()
         self.connection.send(self.body[:100_000])
-        eventually("the request is under way", lambda: server.metrics()["forebay_connections"] >= 1)
+        eventually("the request is in flight", lambda: server.metrics()["forebay_connections"] >= 1)
 
     def finish(self):
         self.connection.send(self.body[100_000:])
-        assert self.connection.getresponse().status == 200, "what was under way is finished"
+        assert self.connection.getresponse().status == 200, "a request in flight is finished"
         self.connection.close()
 
 
@@ -91,7 +91,7 @@ def test_a_server_that_runs_out_of_descriptors_refuses_and_goes_on_when_there_ar
         resource.prlimit(server.process.pid, resource.RLIMIT_NOFILE, (open_files - 10, before[1]))
         outcomes = [ledger.put(f"ledger/{number}", OBJECT) for number in range(SEVERAL_SEGMENTS)]
         assert REFUSED in outcomes, "there is no descriptor for another segment"
-        assert ledger.read("ledger/before") is not None, "what needs no descriptor goes on"
+        assert ledger.read("ledger/before") is not None, "what needs no new descriptor still works"
     slow.finish()
     resource.prlimit(server.process.pid, resource.RLIMIT_NOFILE, before)
     assert boto(server).get_object(Bucket=server.bucket, Key="slow")["Body"].read() == slow.body

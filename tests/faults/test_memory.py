@@ -1,4 +1,4 @@
-"""Memory: what slow clients may hold of it, who is refused before there is too little, and a kernel that kills for want of it."""
+"""Memory: how much slow clients may hold, which requests the server refuses before it runs out, and a kill by the kernel when it has run out."""
 
 import os
 import pathlib
@@ -28,7 +28,7 @@ GROUP_BYTES = 160 << 20
 
 
 class Group:
-    """A group of processes that the kernel gives only so much memory, by the files of either version of control groups."""
+    """A control group with a limit on its memory, by the files of either version of control groups."""
 
     def __init__(self, name, limit):
         first = pathlib.Path("/sys/fs/cgroup/memory")
@@ -81,14 +81,14 @@ def test_slow_bodies_beyond_a_share_are_refused_and_those_under_way_are_finished
     bodies = {f"put{number}": os.urandom(SMALL) for number in range(half)}
     writers = {key: Slow(server, "PUT", key, body, SMALL // 2) for key, body in bodies.items()}
     readers = [Slow(server, "GET", "large") for _ in range(half)]
-    eventually("all are under way", lambda: connections(server) >= 2 * half)
+    eventually("all are in flight", lambda: connections(server) >= 2 * half)
     assert refusals(server) == 0
     more = []
     while not refusals(server):
         assert len(more) < CONNECTIONS
         seen = connections(server)
         more.append(Slow(server, "PUT", f"more{len(more)}", os.urandom(SMALL)))
-        eventually("it is refused or under way", lambda: refusals(server) or connections(server) > seen)
+        eventually("it is refused or in flight", lambda: refusals(server) or connections(server) > seen)
     # No body was asked for: the refusal comes before it.
     answered, _, _ = select.select([one.connection for one in more], [], [], SECONDS)
     told = [one for one in more if one.connection in answered]
@@ -117,7 +117,7 @@ def test_no_more_is_held_of_slow_bodies_than_has_come(start, sent):
     before = memory_peak(server.process)
     body = os.urandom(SMALL)
     uploads = [Slow(server, "PUT", f"slow{number}", body, sent) for number in range(UPLOADS)]
-    eventually("all are under way", lambda: connections(server) >= UPLOADS)
+    eventually("all are in flight", lambda: connections(server) >= UPLOADS)
     received = lambda: server.metrics()['forebay_request_bytes_total{direction="in"}']  # noqa: E731
     eventually("all is here that was sent", lambda: received() >= UPLOADS * sent)
     grown = memory_peak(server.process) - before

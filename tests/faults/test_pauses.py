@@ -1,4 +1,4 @@
-"""The process is killed or stands still at any moment, under clients that write down what they were told."""
+"""The process is killed or paused at any moment, under clients that record every answer."""
 
 import random
 import signal
@@ -17,7 +17,7 @@ def test_kills_and_pauses_at_any_moment_lose_nothing(start, relay):
         with load.running():
             enough = load.acknowledged() + moments.randrange(10, 60)
             eventually("work", lambda: load.acknowledged() >= enough, 120)
-            # A pause in the middle of whatever is under way, here and towards the under store, which hangs up meanwhile.
+            # A pause with requests in flight, here and towards the under store, which hangs up meanwhile.
             server.process.send_signal(signal.SIGSTOP)
             relay.set()
             server.process.send_signal(signal.SIGCONT)

@@ -8,12 +8,12 @@ from harness.servers import eventually
 
 
 def cut(disk, server, load, more):
-    """Cuts the power under load, when so many operations more have been acknowledged; then all starts again."""
+    """Cuts the power under load, after `more` more operations have been acknowledged; then all starts again."""
     enough = load.acknowledged() + more
     with load.running():
         eventually("work to lose", lambda: load.acknowledged() >= enough, 120)
-        # Before the disk: the kernel lets syncs that are under way then succeed although what they wrote is lost, and a machine
-        # without power tells nobody of that.
+        # The process stops before the disk does. Otherwise the kernel would let syncs in flight succeed although the disk has lost what
+        # they wrote, and the server would acknowledge it. On a machine without power, it cannot.
         stand_still(server.process)
         disk.cut_power()
         server.kill()

@@ -25,7 +25,7 @@ def test_a_second_signal_ends_at_once_and_loses_nothing(start, relay):
     slow = socket.create_connection(("127.0.0.1", server.port))
     head = "".join(f"{name}: {value}\r\n" for name, value in ({"Host": f"127.0.0.1:{server.port}"} | headers).items())
     slow.sendall(f"PUT {target} HTTP/1.1\r\n{head}\r\n".encode() + body[:1000])
-    eventually("it is under way", lambda: server.metrics()["forebay_connections"] >= 1)
+    eventually("it is in flight", lambda: server.metrics()["forebay_connections"] >= 1)
     server.process.send_signal(signal.SIGTERM)
     eventually("it stops", lambda: not answers(f"{server.admin}/readyz"))
     assert server.process.poll() is None, "it waits for the request"
@@ -95,7 +95,7 @@ def test_a_disk_that_stands_still_ends_writes_with_503_and_keeps_nothing_else_wa
         assert waiting.put("waiting/large", 3_000_000) == REFUSED
         assert waiting.delete("ledger/0") == REFUSED
         ledger.check_all()
-        assert server.is_healthy(), "it may go on at any time"
+        assert server.is_healthy(), "the disk may recover at any time"
         assert server.metrics()["forebay_rejected_disk_stalled_total"] == 4
     writer.join()
     waiting.check_all()

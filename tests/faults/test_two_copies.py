@@ -39,7 +39,7 @@ def test_a_write_of_the_other_copy_is_a_conflict_and_none_is_lost(copied):
         assert get(original, key) == b"of the original" and get(copy, key) == b"of the copy", key
     assert original.status()["conflicts"] == 2
     assert "a copy of these data directories is in use" in original.log.read_text()
-    # The original goes on to say it.
+    # The original reports it when it stops, too.
     assert original.stop() == 0
     assert "nothing waits" not in original.log.read_text().splitlines()[-1]
     assert "stopped: conflicts remain" in original.log.read_text()

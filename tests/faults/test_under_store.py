@@ -92,7 +92,7 @@ class Place:
         return [generation for operation, generation in self.front.changes(key) if operation in ("put", "complete")]
 
     def let_it_follow(self, key, act):
-        """Writes the key anew, and waits until that is kept back, or is done although it should not be."""
+        """Writes the key again, and waits until that write is kept back, or is done although it should not be."""
         act()
         done = lambda: (detail := self.detail(key))["state"] == "clean" or detail.get("nextTryInMs", 0) > BACKOFF_MAX_MS  # noqa: E731
         eventually("what follows waits", done)
@@ -131,7 +131,7 @@ def content(name, size):
 
 
 def last_of_two(action):
-    """For a part: nothing else of its upload is under way any more."""
+    """For a part: no other request of its upload is in flight any more."""
 
     def when_last(exchange, rule):
         eventually("the other part", lambda: any(operation == "part" for operation, _ in exchange.stand_in.changes(exchange.key)))
@@ -389,7 +389,7 @@ def test_an_upload_that_a_kill_leaves_is_removed_where_that_is_wanted(start, own
     body, key, theirs = content("body", IN_PARTS), place.key("key"), begin_there(place, "theirs")
     rule = front.on("part", stand_in.waits, key, part=2)
     place.put(key, body)
-    eventually("an upload under way", lambda: rule.seen and len(place.uploads()) >= 1)
+    eventually("an upload in progress", lambda: rule.seen and len(place.uploads()) >= 1)
     [ours] = set(place.uploads()) - {theirs}
     server.kill()
     rule.release()
@@ -439,7 +439,7 @@ def test_what_is_taken_or_answered_by_single_bytes_is_given_up_and_tried_again(s
     for key, body in bodies.items():
         place.put(key, body)
     place.delete(deleted)
-    # Others go on all the time. One request of a key is under way at a time: the next one comes when the first has been given up.
+    # Other keys are not delayed. A key has one request in flight at a time: the next one comes when the first has been given up.
     others = (place.persisted(place.key(f"well-{number}"), b"well") for number in itertools.count())
     eventually("all given up and tried again", lambda: next(others) and all(rule.seen > 1 for rule in rules))
     place.check(next(others), b"well")

@@ -28,7 +28,7 @@ def allow_descriptors(count):
 
 
 class Crowd:
-    """Holds its connections until it is told to go: what the server closes is opened again."""
+    """Holds its connections while it is `present`: it opens again what the server closes."""
 
     def __init__(self, server, idle, readers, writers):
         self.server = server

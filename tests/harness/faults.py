@@ -75,7 +75,7 @@ class Ext4(Mount):
         super().__init__(image, at, ["-o", "loop"])
 
     def cut_power(self):
-        """What was not synced is gone; nothing can be written or synced until it is mounted anew."""
+        """What was not synced is gone; nothing can be written or synced until the next mount."""
         directory = os.open(self.at, os.O_RDONLY)
         try:
             fcntl.ioctl(directory, SHUTDOWN, struct.pack("I", WITHOUT_LOG_FLUSH))
@@ -119,7 +119,7 @@ def system_calls(process, call, injected):
         eventually("strace is attached", lambda: _is_traced_or_impossible(process, strace))
         yield
     finally:
-        # It lets go of the process when it is told to end; killed, it would leave it stopped.
+        # On SIGINT, strace detaches from the process; a SIGKILL would leave the process stopped.
         strace.send_signal(signal.SIGINT)
         strace.wait(timeout=60)
         strace.stderr.close()
@@ -136,7 +136,7 @@ def _is_traced_or_impossible(process, strace):
 
 
 class Clock:
-    """The wall clock of one process, which can be moved while it runs. The monotonic clock goes on, as it does in the world."""
+    """The wall clock of one process, which can be moved while it runs. The monotonic clock is not affected, as in reality."""
 
     def __init__(self, directory):
         assert FAKETIME, "libfaketime is not installed: run `make setup`"
@@ -144,7 +144,7 @@ class Clock:
         self.move(0)
 
     def move(self, seconds):
-        """To so many seconds from now."""
+        """Sets the clock to this many seconds from the real time."""
         new = self.file.with_suffix(".new")
         new.write_text(f"{seconds:+d}s\n")
         new.replace(self.file)

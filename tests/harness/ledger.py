@@ -1,4 +1,4 @@
-"""What clients did and were told, and from it what every key may hold."""
+"""What clients did and which answers they got, and from it what every key may hold."""
 
 import collections
 import contextlib
@@ -26,7 +26,7 @@ def bytes_of(key, content):
 
 
 def outcome_of(call):
-    """Calls, and says what came of it."""
+    """Calls, and returns the outcome."""
     try:
         call()
     except ClientError as error:
@@ -116,7 +116,7 @@ class Ledger:
 
 
 class Load:
-    """Writers side by side, each with a ledger of its own, until they are told to stop."""
+    """Concurrent writers, each with a ledger of its own; they write while `running`."""
 
     SIZES = (0, 700, 3_000, 3_000, 20_000, 20_000, 300_000)
 

@@ -21,7 +21,7 @@ ANYTHING = Anything()
 
 @dataclasses.dataclass
 class Operation:
-    """What one client asked for and was told. A value is hashable, and None is none."""
+    """What one client asked for, and the answer. A value is hashable, and None is none."""
 
     kind: typing.Literal["read", "write", "refused"]
     value: object

@@ -21,9 +21,9 @@ class Fault:
     piece: int = 64 << 10
     # A bit of every long piece is flipped.
     flips: bool = False
-    # The connection ends after so many bytes of this direction.
+    # The connection ends after this many bytes of this direction.
     cut_after: int | None = None
-    # Nothing goes on at all.
+    # Nothing is passed on at all.
     hangs: bool = False
 
 
@@ -50,7 +50,7 @@ class Relay:
         return f"http://127.0.0.1:{self.port}"
 
     def set(self, fault=WELL, gone=False):
-        """From now on. Connections of before end: what they were told to do they would do for ever."""
+        """From now on. It closes the connections of before, because they would keep their old fault for ever."""
         with self.changed:
             self.fault, self.is_gone = fault, gone
             connections, self.connections = self.connections, set()

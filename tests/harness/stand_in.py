@@ -50,7 +50,7 @@ def operation_of(method, query):
 
 
 class Rule:
-    """What becomes of some requests."""
+    """What happens to some requests."""
 
     def __init__(self, operation, action, key, part, times):
         self.operation, self.action, self.key, self.part, self.times = operation, action, key, part, times
@@ -224,7 +224,7 @@ class StandIn:
         self.listener.server_close()
 
 
-# Actions: what becomes of a request.
+# Actions: what happens to a request.
 
 
 def answers(answer):
@@ -298,7 +298,7 @@ def is_held(answer=None):
     """The client gets an answer that says nothing, or none, and the request is carried out when the rule is released."""
 
     def action(exchange, rule):
-        # The connection may go on to another request.
+        # The connection may carry another request meanwhile.
         held, body = copy.copy(exchange), exchange.read()
 
         def later():
@@ -313,7 +313,7 @@ def is_held(answer=None):
 
 
 def waits(exchange, rule):
-    """Carried out when the rule is released, whatever becomes of the client."""
+    """Carried out when the rule is released, even if the client has gone."""
     exchange.read()
     rule.gate.wait()
     return exchange.forward()

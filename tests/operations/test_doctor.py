@@ -153,7 +153,7 @@ def test_a_missing_permission_is_named(tmp_path, guarded, allowed, missing):
     assert code == 1
     assert missing.split(":")[1] in {name.split(" ")[0] for name in named}, report["findings"]
     left = boto(guarded).list_objects_v2(Bucket="guarded").get("Contents", [])
-    assert bool(left) == ("probe-left" in found(report)), "what cannot be removed is told"
+    assert bool(left) == ("probe-left" in found(report)), "doctor reports what it cannot remove"
 
 
 def test_read_only_paths_need_no_permission_to_write(tmp_path, guarded):

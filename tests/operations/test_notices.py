@@ -1,4 +1,4 @@
-"""What goes wrong is told: a full disk, mounts that can't be used, writes that are refused, a users file with a mistake."""
+"""Forebay reports what goes wrong: a full disk, mounts that can't be used, writes that are refused, a users file with a mistake."""
 
 import os
 import re
@@ -90,7 +90,7 @@ url = "s3://there-notices/below{place}"
     s3.put_object(Bucket="good", Key="key", Body=b"x")
     error = refused("NoSuchBucket", s3.put_object, Bucket="typo", Key="key", Body=b"x")
     assert "behind" in error["Error"]["Message"], error
-    # It mends itself.
+    # The notice ends by itself.
     behind.create_bucket(Bucket="not-there-notices")
     eventually("the end of the notice", lambda: notice(server, "bucket-missing") is None, 60)
     s3.put_object(Bucket="typo", Key="key", Body=b"x")

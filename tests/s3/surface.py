@@ -27,7 +27,7 @@ def base64_of(data):
 
 @dataclasses.dataclass
 class Line:
-    """What becomes of a parameter: a value for it, what else must be given, and what shows that it was honoured.
+    """The outcome of a parameter: a value for it, what else must be given, and what shows that it was honoured.
 
     `outcome` is "yes", "ignored" or the code of the error. `shows`: None (the call succeeds; what it does has tests of its own), the code of the
     error that this value must end in, or a function of the answer.
@@ -103,7 +103,7 @@ OPERATIONS = {
     "UploadPartCopy": ("Bucket", "Key", "UploadId", "PartNumber", "CopySource"),
 }
 
-# What becomes of a parameter in every operation that has it.
+# The outcome of a parameter in every operation that has it.
 PARAMETERS = {
     "ACL": refused("AccessControlListNotSupported", "public-read"),
     "AccessControlPolicy": refused("AccessControlListNotSupported", {"Grants": [], "Owner": {"ID": "x"}}),
@@ -252,7 +252,7 @@ for _operation in ("PutBucketAcl", "PutObjectAcl"):
 
 
 def line(operation, parameter):
-    """What becomes of a parameter of an operation; a KeyError for one that nobody has decided on."""
+    """The outcome of a parameter of an operation; a KeyError for one that nobody has decided on."""
     return EXCEPTIONS.get((operation, parameter)) or PARAMETERS[parameter]
 
 # What the cache has no opinion on: it goes to an S3 under store as it is, signed with the key for that. Over a directory: NotImplemented.

@@ -1,4 +1,4 @@
-"""Input that no good client sends: each gets a clear S3 error, and the server goes on."""
+"""Input that no good client sends: each gets a clear S3 error, and the server keeps running."""
 
 import socket
 import urllib.parse

@@ -273,7 +273,7 @@ def test_any_text_in_a_condition_is_a_tag_that_nothing_has(server, s3, bucket, e
 
 @pytest.mark.beyond_reference("it replaces the object")
 def test_a_write_on_a_condition_that_s3_does_not_have_replaces_nothing(server, s3, bucket, etag):
-    """Of Amazon S3: aws/aws-sdk-ruby#3144, versity/versitygw#1708 and #2108. Whoever sends it means to replace nothing."""
+    """Of Amazon S3: aws/aws-sdk-ruby#3144, versity/versitygw#1708 and #2108. A client that sends such a condition means to replace nothing."""
     target, source = f"/{bucket}/object", {"x-amz-copy-source": f"/{bucket}/source"}
     s3.put_object(Bucket=bucket, Key="source", Body=b"new")
     upload = {"Bucket": bucket, "Key": "object", "UploadId": s3.create_multipart_upload(Bucket=bucket, Key="object")["UploadId"]}

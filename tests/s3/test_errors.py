@@ -581,7 +581,7 @@ def test_a_failed_condition_has_a_name(s3, bucket):
 
 @pytest.mark.beyond_reference("it does not say")
 def test_a_client_of_another_region_learns_the_right_one(server, s3, bucket):
-    """boto3 signs anew for it, without a word to its user."""
+    """boto3 signs the request again for that region, without a word to its user."""
     s3.put_object(Bucket=bucket, Key="kept", Body=b"x")
     keys = {"aws_access_key_id": server.access_key, "aws_secret_access_key": server.secret_key}
     elsewhere = boto3.client("s3", endpoint_url=server.endpoint, region_name="eu-central-1", **keys)

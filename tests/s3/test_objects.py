@@ -157,7 +157,7 @@ def test_a_client_that_does_not_wait_for_the_answer(server, s3, bucket):
         try:
             return server.is_drained() and here() == there()
         except (s3.exceptions.NoSuchKey, FileNotFoundError):
-            return False  # a request is still under way
+            return False  # a request is still in flight
 
     eventually("both have the same", same)
 

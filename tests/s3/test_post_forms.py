@@ -186,7 +186,7 @@ def test_fields_whose_values_are_not_valid(server, s3, bucket, form):
     # localstack, `test_post_object_with_storage_class`.
     answer = post_form(server, bucket, form({"x-amz-storage-class": "FakeClass"}, [{"x-amz-storage-class": "FakeClass"}]), b"x")
     has(answer, "InvalidStorageClass", StorageClassRequested="FakeClass")
-    # S3 has no such fields. Whoever sends them does not want an object to be replaced.
+    # S3 has no such fields. A client that sends them does not want an object to be replaced.
     for condition in ({"if-none-match": "*"}, {"If-Match": '"0"'}):
         assert post_form(server, bucket, form(condition, [condition]), b"x").status == 501
     nothing_was_stored(s3, bucket)

@@ -301,7 +301,7 @@ def test_a_bucket_has_an_arn(server, s3, bucket):
 
 
 def test_a_key_that_is_listed_twice_is_deleted_once(server, s3, bucket):
-    """The answer names what became of each key, not of each time that the list names it."""
+    """The answer has one result for each key, however often the list names it."""
     s3.put_object(Bucket=bucket, Key="object", Body=b"x")
     listed = b"<Delete><Object><Key>object</Key></Object><Object><Key>other</Key></Object><Object><Key>object</Key></Object></Delete>"
     answer = send_signed(server, "POST", f"/{bucket}?delete=", {"Content-MD5": md5_base64(listed)}, listed)

@@ -104,7 +104,7 @@ SCOPED = {"header": signing.in_header_of_scope, "query": signing.in_query_of_sco
 @pytest.mark.deployments(("directory", "WRITE_BACK"), ("s3", "NO_CACHE"))
 @pytest.mark.beyond_reference("it tells which keys exist")
 def test_a_signature_holds_for_its_scope_only(server, s3, bucket, way):
-    """The key that is made from a secret for one day, region and service is good for no other. Who has no secret is told the same."""
+    """The key that is made from a secret for one day, region and service is good for no other. A client without the secret gets the same answer."""
     s3.put_object(Bucket=bucket, Key="object", Body=b"kept")
     requests = [signing.Request("GET", f"/{bucket}/object", {}, b""), signing.Request("GET", f"/{bucket}?list-type=2", {}, b"")]
     requests += [signing.Request("PUT", f"/{bucket}/object", {}, b"new"), signing.Request("DELETE", f"/{bucket}/object", {}, b"")]

@@ -40,8 +40,8 @@ class Authority:
 
 
 class FakeStore:
-    """Answers every request alike until it is told otherwise, and remembers who asked for what. With the files of a certificate and
-    its key it speaks TLS, and remembers whom it could not agree with."""
+    """Gives every request the same `answer`, and remembers who asked for what. With the files of a certificate and its key it speaks
+    TLS, and remembers whom it could not agree with."""
 
     def __init__(self, certified=None):
         self.access_key, self.secret_key = "BEHIND" + secrets.token_hex(6).upper(), "behind-" + secrets.token_hex(20)

@@ -97,7 +97,7 @@ def test_nobody_gets_in(guarded, described):
 
 
 def test_the_admin_api_is_not_on_the_port_of_s3(guarded):
-    """Whoever reaches S3 only reaches no metrics, no configuration and no profile: they are names of buckets there."""
+    """A client that reaches only S3 gets no metrics, no configuration and no profile: they are names of buckets there."""
     for page in ("/metrics", "/healthz", "/readyz", "/console/", "/api/v1/configuration", "/debug/pprof/", "/minio/health/live"):
         answer = send(guarded, "GET", page)
         assert answer.status == 403 and b"<Code>AccessDenied<" in answer.body, (page, answer)

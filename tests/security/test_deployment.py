@@ -57,7 +57,7 @@ def test_the_unit_is_tight(unit):
 
 
 def test_the_unit_waits_for_a_stop(unit):
-    """Requests under way, then uploads, take `cache.drain_timeout` each."""
+    """Requests in flight, then uploads, take `cache.drain_timeout` each."""
     reference = (ROOT / "docs/configuration-reference.md").read_text()
     drain = int(re.search(r"\| `drain_timeout` \| period \| `(\d+) s`", reference).group(1))
     assert int(settings(unit.read_text())["TimeoutStopSec"][0].removesuffix("s")) >= 2 * drain + 15

@@ -107,7 +107,7 @@ def test_that_our_keys_are_wrong_is_no_fault_of_a_client(worker, stores, status,
     # Of a bucket that the worker does not know it asks by HEAD, whose refusals have no code.
     assert send_signed(worker, "GET", "/bucket?list-type=2").status == 200
     behind.fail_with(status, code, TOLD)
-    # A key of its own: for others, earlier requests may still be under way.
+    # A key of its own: for others, earlier requests may still be in flight.
     path = f"/bucket/{code}"
     for method, body in (("GET", b""), ("PUT", b"x"), ("DELETE", b"")):
         assert send_signed(worker, method, path, body=body).status == expected, method

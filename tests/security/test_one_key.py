@@ -172,7 +172,7 @@ def mode_of(key):
 
 
 def stored_as(detail):
-    """What has become of an object once everything is persisted that will be."""
+    """The write mode by which an object was stored, once everything is persisted that will be."""
     if "remoteEtag" not in detail:
         return "TRANSIENT"
     return "WRITE_BACK" if detail["cachedBytes"] else "NO_CACHE"

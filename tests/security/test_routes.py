@@ -55,7 +55,7 @@ def wrong_requests(server, request):
 def expected(operation, name, known):
     """The statuses that are right."""
     if operation == "ListBuckets" and name.endswith("no grant"):
-        # Whoever signs may ask which buckets there are, and sees those that he may use.
+        # Any client that signs may list the buckets, and sees those that it may use.
         return (200,)
     if name in ("header of version 2", "header and query"):
         return (400,)
@@ -115,10 +115,10 @@ def test_nobody_gets_in_by_what_is_said_of_the_body(worker, operation):
     let_in, lists = [], 0
     for name, wrong in wrong_payloads(worker, request):
         answer = send_as_it_is(worker, wrong)
-        # Whoever signs may ask which buckets there are, and sees those that he may use.
+        # Any client that signs may list the buckets, and sees those that it may use.
         is_list = operation == "ListBuckets" and name.endswith("no grant") and answer.status == 200 and b"bucket</Name>" not in answer.body
         lists += is_list
-        # What no request may say of its body is told to everybody.
+        # What no request may say of its body gets 400 or 501, for any client.
         if answer.status not in (400, 403, 501) and not is_list:
             let_in.append(f"{name}: {answer}")
     assert not let_in, "\n".join(let_in)

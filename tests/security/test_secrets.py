@@ -71,7 +71,7 @@ def work(server):
     for request, signatures in failing_requests(server):
         made += signatures
         answers.append(send(server, request.method, request.target, request.headers, request.body).body)
-    # Whoever puts secrets where they do not belong has them in no log either.
+    # A secret that a client puts where it does not belong is in no log either.
     answers.append(send_signed(server, "GET", f"/bucket/object?X-Amz-Security-Token={server.secret_key}").body)
     root = admin.basic(server.access_key, server.secret_key)
     login = json.dumps({"accessKey": server.access_key, "secretKey": server.secret_key}).encode()
@@ -267,7 +267,7 @@ def check_file(text, *arguments, **variables):
 
 
 def test_a_file_that_cannot_be_read_shows_no_secret(tmp_path):
-    """A mistake in a line with a secret is told without the line: in the configuration, in the file of the users, and in variables."""
+    """The report of a mistake in a line with a secret does not show the line: in the configuration, in the file of the users, and in variables."""
     file, users = tmp_path / "forebay.toml", tmp_path / "users.toml"
     told = {}
     for text in WRONG_FILES:

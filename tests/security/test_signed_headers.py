@@ -1,4 +1,4 @@
-"""No `x-amz-*` header counts that the signature does not cover: whoever carries a signed request on could add it."""
+"""No `x-amz-*` header counts that the signature does not cover: anybody who relays a signed request could add it."""
 
 import pytest
 

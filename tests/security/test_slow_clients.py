@@ -30,7 +30,7 @@ def enough_files():
 
 @contextlib.contextmanager
 def half_open(server, count, head, port=None):
-    """Connections on which somebody has begun and does not go on."""
+    """Connections on which a client has sent the beginning of a request, and sends nothing more."""
     with contextlib.ExitStack() as stack:
         connections = []
         for _ in range(count):
@@ -167,7 +167,7 @@ def test_bodies_that_are_held_as_a_whole_share_a_budget(worker):
         return send(worker, "POST", signed.target, signed.headers, document)
 
     assert delete().status == 400
-    # Eight take all that one key may have of it; those that come too late are told.
+    # Eight take all that one key may have of it; the server refuses those that come later.
     with half_open(worker, 12, chunk):
         eventually("no more is taken", lambda: delete().status == 503)
         answer = delete()

@@ -279,14 +279,14 @@ def test_without_the_right_to_list_an_absent_version_looks_forbidden(in_front_of
             answer = ask(server, READER, method, f"/bucket/absent{query}")
             if answer[0] != 403:
                 told.append(f"{method} {query}: {answer}")
-    # No version is asked for, whoever asks.
+    # An empty version id names no version, for any user.
     assert {ask(server, keys, "GET", "/bucket/absent?versionId=")[0] for keys in (root, READER)} == {400}
     versioned.answer = (200, {}, EMPTY_LIST)
     assert not told, "\n".join(told)
 
 
 def test_over_a_directory_there_are_no_versions(worker):
-    """Whoever may read an object gets nothing for a version that it does not have, and others get what they always get."""
+    """A user who may read an object gets nothing for a version that it does not have, and others get what they always get."""
     for target, sent_as in versions_of("/bucket/object"):
         for method in ("GET", "HEAD"):
             headers = {"x-amz-object-attributes": "ETag"}
@@ -326,7 +326,7 @@ def test_each_key_of_a_list_is_looked_at(worker):
 
 
 def test_an_upload_belongs_to_its_key(worker):
-    """Whoever knows its id writes to no other key with it, and a tenant to none of another's."""
+    """A client that knows its id cannot write to another key with it, nor a tenant to a key of another tenant."""
     s3, writer, stranger = boto(worker), boto(worker, *WRITER), boto(worker, *STRANGER)
     upload = s3.create_multipart_upload(Bucket="bucket", Key="theirs")["UploadId"]
     for client, place, code in (
@@ -360,7 +360,7 @@ def test_buckets_of_others_are_not_named(worker):
 
 
 def test_a_wrong_secret_gets_one_answer_whoever_is_meant(worker):
-    """At each place where keys are compared, word for word. That an access key is not there is told, as Amazon S3 does: it is a name, not a secret."""
+    """At each place where keys are compared, word for word. An unknown access key is reported, as by Amazon S3: it is a name, not a secret."""
     for way, sign in signing.WAYS.items():
         wrong = ((worker.access_key, "wrong"), (READER[0], worker.secret_key)), (("AKNOBODY", "wrong"), (READER[0].lower(), READER[1]))
         for group, code in zip(wrong, (b"SignatureDoesNotMatch", b"InvalidAccessKeyId"), strict=True):

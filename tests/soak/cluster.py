@@ -64,7 +64,7 @@ class Lies(AssertionError):
 
 
 class Client:
-    """Asks one worker after the other, and notes what it is told."""
+    """Asks one worker after the other, and records the answers."""
 
     def __init__(self, soak, number):
         self.soak, self.number = soak, number
@@ -315,7 +315,7 @@ class Soak:
                 f"{operation.value} {'' if operation.guard is ANYTHING else f'if {operation.guard}'}"
                 for operation in sorted(self.history[key], key=lambda operation: operation.begun)
             )
-            raise Lies(f"no order explains what clients were told of {key}:\n{lines}")
+            raise Lies(f"no order explains the answers about {key}:\n{lines}")
 
     # What happens to a cluster.
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Load under kills, stops and outages, for as long as it is told; in the end nothing may be lost and nothing may have grown.
+"""Load under kills, stops and outages, for the given time; in the end nothing may be lost and nothing may have grown.
 
 usage: soak.py MINUTES      (FOREBAY_BIN names the binary)
 """
@@ -87,7 +87,7 @@ class Soak:
         return self.sample()
 
     def crowd(self):
-        """Held while the writers go on, and one more client, whose answers are timed."""
+        """Holds a crowd of connections while the writers continue, and times the answers to one more client."""
         client, times = Ledger(self.server, "timed", seed=1 << 20), []
         metrics = self.server.metrics
         with Crowd(self.server, CONNECTIONS - 2_400, 1_500, 1_500).present():

@@ -75,7 +75,7 @@ function Head({ job, onChange }: { job: Job; onChange: () => void }) {
           onConfirm={cancelling.run}
           onClose={() => setAsking(false)}
         >
-          <p>What it has done stays done. It cannot be continued; a new job begins anew.</p>
+          <p>What it has done stays done. It cannot be resumed; a new job starts from the beginning.</p>
         </Confirm>
       )}
     </>
@@ -112,7 +112,7 @@ function About({ job }: { job: Job }) {
 const outOf = (done: number, all: number | null | undefined) => (all ? `${count(done)} of ${count(all)}` : count(done));
 
 function Findings({ job }: { job: Job }) {
-  // Asked for anew when there are more; what was shown further down is fetched again by its button.
+  // Fetched again when the job has found more. The button fetches again what was shown further down.
   const first = usePoll(`${job.id} ${job.findings}`, (signal) => api.findings(job.id, 0, signal), 0);
   return (
     <section aria-labelledby="findings-title">

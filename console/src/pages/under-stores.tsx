@@ -56,7 +56,7 @@ export function UnderStores() {
 const CIRCUITS: Record<string, { tone: Tone; name: string; about: string }> = {
   closed: { tone: "good", name: "requests go through", about: "The circuit is closed." },
   open: { tone: "bad", name: "backing off", about: "The circuit is open: requests wait for the next probe." },
-  probing: { tone: "warning", name: "probing", about: "A probe is under way." },
+  probing: { tone: "warning", name: "probing", about: "A probe is in flight." },
 };
 
 const UNUSABLE = { tone: "bad" as Tone, name: "cannot be used", about: "The last probe failed; the next follows within 15 seconds." };

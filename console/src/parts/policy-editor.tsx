@@ -126,7 +126,7 @@ function Stale({ base, present, onTake }: { base: VersionedRules; present: Versi
         </pre>
       </details>
       <button type="button" class="small" onClick={onTake}>
-        Go on from version {present.version}
+        Continue from version {present.version}
       </button>
     </div>
   );
