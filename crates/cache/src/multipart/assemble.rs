@@ -19,6 +19,14 @@ fn is_gapless(algorithm: Algorithm) -> bool {
     matches!(algorithm, Crc32 | Crc32C | Sha1 | Sha256)
 }
 
+/// How often a part of a completion is looked up again because it is uploaded again meanwhile.
+const REPLACED_TRIES: usize = 100;
+
+/// A part was uploaded again after its record was read.
+#[derive(Debug, thiserror::Error)]
+#[error("a newer part was uploaded meanwhile")]
+struct ReplacedPart;
+
 /// The new object.
 pub(crate) struct Assembled {
     pub(crate) objects: Vec<Object>,
@@ -47,21 +55,39 @@ impl Worker {
         for wanted in &request.parts {
             let part = stored.binary_search_by_key(&wanted.number, |(number, _)| *number);
             let record = part.ok().map(|index| &stored[index].1).filter(|record| matches(wanted, record));
-            parts.push((wanted.number, record.ok_or_else(|| invalid_part(wanted))?));
+            parts.push((wanted.number, record.ok_or_else(|| invalid_part(wanted))?.clone()));
         }
         self.check_sizes(&parts, request.size)?;
-        let info = describe(request, found, &parts)?;
         let mut objects = Vec::with_capacity(parts.len());
-        for (number, record) in parts {
-            if self.may_be_elsewhere(&record.holders) && self.is_lost(&upload.upload_id, number, record) {
-                self.await_bytes(records::part_key(&upload.upload_id, number), &upload.path).await?;
+        for (wanted, (number, record)) in request.parts.iter().zip(&mut parts) {
+            if self.may_be_elsewhere(&record.holders) && self.is_lost(&upload.upload_id, *number, record) {
+                self.await_bytes(records::part_key(&upload.upload_id, *number), &upload.path).await?;
             }
-            objects.push(self.part_object(&upload.upload_id, number, record)?);
+            objects.push(self.newest_part(&upload.upload_id, wanted, record).await?);
         }
+        let info = describe(request, found, &parts)?;
         Ok(Assembled { objects, info })
     }
 
-    fn check_sizes(&self, parts: &[(u32, &PartRecord)], expected: Option<u64>) -> Result<()> {
+    /// The bytes of a part. When it is uploaded again as it was, `record` becomes the one of the newer bytes.
+    async fn newest_part(&self, upload_id: &str, wanted: &CompletePart, record: &mut PartRecord) -> Result<Object> {
+        let is_replaced = |error: &Error| error.source.as_ref().is_some_and(|source| source.is::<ReplacedPart>());
+        for _ in 0..REPLACED_TRIES {
+            match self.part_object(upload_id, wanted.number, record) {
+                Err(error) if is_replaced(&error) => {}
+                result => return result,
+            }
+            // The newer bytes may be shown a moment before their record.
+            tokio::task::yield_now().await;
+            let found = self.catalog.get(&records::part_key(upload_id, wanted.number)).await?;
+            let newest = found.map(|found| PartRecord::decode(&found.value)).transpose()?;
+            *record = newest.filter(|newest| matches(wanted, newest)).ok_or_else(|| invalid_part(wanted))?;
+        }
+        // For whatever reason, it is not the part that the client means.
+        Err(invalid_part(wanted))
+    }
+
+    fn check_sizes(&self, parts: &[(u32, PartRecord)], expected: Option<u64>) -> Result<()> {
         let smallest = self.settings.part_size_min.0;
         if let Some((number, part)) = parts[..parts.len() - 1].iter().find(|(_, part)| part.size < smallest) {
             let context = format!("part {number} is smaller than {smallest} bytes and not the last");
@@ -100,7 +126,10 @@ impl Worker {
         // A newer one was uploaded after this completion read the records.
         let is_replaced = || self.store.peek(&key).is_some_and(|object| object.generation() > record.generation);
         found.ok_or_else(|| match is_replaced() {
-            true => Error::new(ErrorKind::InvalidPart, format!("part {number} was replaced meanwhile")),
+            true => Error {
+                source: Some(Box::new(ReplacedPart)),
+                ..Error::new(ErrorKind::InvalidPart, format!("part {number} was replaced meanwhile"))
+            },
             false => Error {
                 source: Some(Box::new(LostPart)),
                 ..Error::new(
@@ -182,7 +211,7 @@ fn invalid_part(wanted: &CompletePart) -> Error {
     Error::new(ErrorKind::InvalidPart, context).with(detail)
 }
 
-fn describe(request: &CompleteUpload, found: &Upload, parts: &[(u32, &PartRecord)]) -> Result<ObjectInfo> {
+fn describe(request: &CompleteUpload, found: &Upload, parts: &[(u32, PartRecord)]) -> Result<ObjectInfo> {
     let record = &found.record;
     let md5s = parts.iter().map(|(_, part)| part.etag.md5().expect("the tag of a part is its MD5"));
     let etag = ETag::from_parts(md5_of_md5s(md5s), parts.len());

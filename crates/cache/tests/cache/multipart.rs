@@ -1,5 +1,6 @@
 //! Multipart uploads: nothing is visible before the completion, all of it after, once, whatever happens in between.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use forebay_cache::{CompletePart, CompleteUpload, Conditions, ErrorKind, ListUploads, Result, UploadRef, Written};
@@ -133,6 +134,36 @@ async fn an_upload_of_more_parts_than_a_transaction_has_writes_ends_without_left
         let (from, to) = records::all_parts_range();
         assert!(bench.store.scan(&from, &to, 1).is_empty());
         assert_eq!(bench.cache.status().pinned_bytes, 0);
+    }
+}
+
+/// A client sends a part again whose answer it has missed, and completes the upload.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn parts_that_come_again_as_they_were_do_not_fail_a_completion() {
+    let bench = Arc::new(small_parts(WriteMode::Transient).open().await);
+    for round in 0..20 {
+        let upload = create(&bench, &format!("key-{round}")).await;
+        let mut parts = Vec::new();
+        for number in 1..=40 {
+            parts.push(put_part(&bench, &upload, number, PART).await);
+        }
+        let again = (0..3_u32).map(|task| {
+            let (bench, upload) = (Arc::clone(&bench), upload.clone());
+            forebay_env::spawn(async move {
+                for turn in 0.. {
+                    let number = (task * 13 + turn) % 40 + 1;
+                    let body = incoming(pattern(u64::from(number), PART));
+                    if bench.cache.put_part(&upload, number, body).await.is_err() {
+                        return;
+                    }
+                }
+            })
+        });
+        let again: Vec<_> = again.collect();
+        complete(&bench, &upload, &parts).await.unwrap();
+        for task in again {
+            task.join().await;
+        }
     }
 }
 
