@@ -33,7 +33,11 @@ impl Worker {
     /// # Errors
     /// Whatever the catalog answers.
     pub(crate) async fn gain_all(&self) -> Result<()> {
-        self.read_records(Gain::All, |path, record| self.take_up(Gain::All, path, &record)).await?;
+        self.read_records(Gain::All, |path, record| {
+            self.take_up(Gain::All, &path, &record);
+            self.put_back(path, &record);
+        })
+        .await?;
         self.read_requests(Gain::All, |path, start| self.home.settle.mark_earlier_request(path, start)).await?;
         if self.home.doubt.is_new() {
             self.home.settle.mark_all_earlier();
@@ -67,10 +71,12 @@ impl Worker {
         self.read_requests(gain, |path, _| requests.push(path)).await?;
         // Nothing fails from here on.
         requests.iter().for_each(|path| self.home.settle.mark(path));
-        records.into_iter().for_each(|(path, record)| self.take_up(gain, path, &record));
+        records.iter().for_each(|(path, record)| self.take_up(gain, path, record));
         for locks in self.home.all_locks() {
             locks.open(slots);
         }
+        // Only now: a task that finds the lock of a key closed takes the key for one of another home, and drops it.
+        records.into_iter().for_each(|(path, record)| self.put_back(path, &record));
         self.home.sent.recount();
         self.jobs.gain(slots);
         Ok(())
@@ -102,18 +108,22 @@ impl Worker {
         Ok(())
     }
 
-    /// Puts changes that the under store does not have back into the queue. A request that was in flight when the last
-    /// home ended may still land, so nothing follows it until it no longer can.
-    fn take_up(&self, gain: Gain<'_>, path: ObjectPath, record: &ObjectRecord) {
+    /// Counts a change that the under store does not have. A request that was in flight when the last home ended may
+    /// still land, so nothing follows it until it no longer can.
+    fn take_up(&self, gain: Gain<'_>, path: &ObjectPath, record: &ObjectRecord) {
         self.home.backlog.replace(None, Some(record), &self.metrics);
-        self.space.replace(&path, None, Some(record));
+        self.space.replace(path, None, Some(record));
         self.home.write_times.seen(record.last_modified_ms);
-        self.look_for_bytes(&path, record);
+        self.look_for_bytes(path, record);
         // Transient and conflicting records, too: they may have replaced a dirty one.
         match gain {
-            Gain::All => self.home.settle.mark_earlier(&path, Some(record.dirty_since)),
-            Gain::Slots(_) => self.home.settle.mark(&path),
+            Gain::All => self.home.settle.mark_earlier(path, Some(record.dirty_since)),
+            Gain::Slots(_) => self.home.settle.mark(path),
         }
+    }
+
+    /// Puts such a change back into the queue.
+    fn put_back(&self, path: ObjectPath, record: &ObjectRecord) {
         if matches!(record.state, State::Dirty | State::Tombstone) {
             self.home.queue.push(path, Entry::of(record));
         }

@@ -109,6 +109,25 @@ async fn a_start_after_a_gain_waits_for_all() {
     assert!(bench.clock.monotonic() - started >= bench.setup.settings.settle_time.0);
 }
 
+/// The tasks that persist run on other threads, and are idle when a worker takes over what another one had.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn all_that_is_gained_goes_to_the_under_store() {
+    const OBJECTS: usize = 3000;
+    let bench = Bench::new(WriteMode::WriteBack).await;
+    bench.background.set(Way::Cut);
+    for number in 0..OBJECTS {
+        bench.put(&format!("{number}"), "dirty").await.unwrap();
+    }
+    let all = SlotSet::none(SlotCount::new(4).unwrap()).others();
+    for _ in 0..3 {
+        bench.cache.lose(&all).await.unwrap();
+        bench.cache.gain(&all).await.unwrap();
+    }
+    bench.background.set(Way::Open);
+    bench.drain().await;
+    assert_eq!(bench.under.contents().len(), OBJECTS);
+}
+
 /// The process may end when the slots are taken and their keys are not.
 #[tokio::test]
 async fn once_slots_are_about_to_be_taken_the_next_start_waits_for_all() {
