@@ -9,6 +9,7 @@ import cluster
 import hostile
 import under_load
 import load
+import moves
 import peers
 import tenants
 import trino
@@ -490,6 +491,7 @@ ALL = {
     "amplification": amplification,
     "cluster": cluster.scaling,
     "engine": cluster.engine,
+    "moves": moves.moves,
     "trino": trino.trino,
     "tenants": tenants.tenants,
 }
