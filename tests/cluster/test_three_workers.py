@@ -129,7 +129,7 @@ def test_a_worker_that_stalls_says_nothing_outdated_and_joins_again(cluster, thr
     for key, body in written.items():
         assert answered(lambda: read(three[0], key)) == body
     eventually("a new start", lambda: "starting again" in stalled.log.read_text())
-    eventually("slots for it", lambda: "has got slots" in stalled.log.read_text().rpartition("starting again")[2])
+    eventually("slots for it", lambda: "took over slots" in stalled.log.read_text().rpartition("starting again")[2])
     for key, body in written.items():
         assert answered(lambda: read(three[0], key)) == body
     assert stalled.stop() == 0

@@ -491,7 +491,7 @@ def test_a_directory_of_the_first_format_is_read(start, tmp_path):
     for key, size in expected.items():
         assert (server.under / "golden" / key).read_bytes() == golden_bytes(key, size), key
     assert not (server.under / "golden" / "kept").exists(), "a transient object stays here"
-    conflict = next(line for line in server.log.read_text().splitlines() if "somebody else has changed" in line)
+    conflict = next(line for line in server.log.read_text().splitlines() if "conflict: another writer" in line)
     assert "golden/deleted" in conflict, "the delete that waited was known"
 
 

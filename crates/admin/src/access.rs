@@ -130,7 +130,7 @@ fn note(parts: &Parts, user: &Arc<User>) {
 
 /// One answer for all: it must not tell which access keys exist.
 pub(crate) fn refused() -> Problem {
-    Problem::new(StatusCode::UNAUTHORIZED, "access key and secret key of an administrator are wanted")
+    Problem::new(StatusCode::UNAUTHORIZED, "give the access key and secret key of a user with an admin grant")
 }
 
 fn check_csrf(headers: &HeaderMap, found: &ValidSession) -> Answer<()> {
@@ -138,7 +138,9 @@ fn check_csrf(headers: &HeaderMap, found: &ValidSession) -> Answer<()> {
     if equal_in_constant_time(&found.session.csrf, given) {
         return Ok(());
     }
-    Err(Problem::new(StatusCode::FORBIDDEN, format!("with a session, {CSRF_HEADER} must hold what the session says")))
+    let problem =
+        format!("a change with a session cookie needs the CSRF token of the session in the header {CSRF_HEADER}");
+    Err(Problem::new(StatusCode::FORBIDDEN, problem))
 }
 
 fn by_keys(admin: &Admin, users: &Users, parts: &Parts) -> Answer<Arc<User>> {

@@ -166,7 +166,8 @@ fn content_type(headers: &HeaderMap) -> Answer<Option<String>> {
 
 fn incoming(headers: &HeaderMap, body: Body) -> Answer<Incoming> {
     let size = headers.get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse::<u64>().ok());
-    let size = size.ok_or_else(|| Problem::new(StatusCode::LENGTH_REQUIRED, "Content-Length is wanted"))?;
+    let size =
+        size.ok_or_else(|| Problem::new(StatusCode::LENGTH_REQUIRED, "the header Content-Length is required"))?;
     if size > PUT_BYTES_MAX {
         return Err(Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "the body is above 5 GiB: upload it by S3, in parts"));
     }

@@ -34,7 +34,9 @@ pub(crate) async fn readyz(State(admin): State<Admin>) -> Response {
         return unavailable("stopping\n");
     }
     match admin.running() {
-        Some(running) if running.cache.is_cut_off() => unavailable("the engine of the cluster does not answer\n"),
+        Some(running) if running.cache.is_cut_off() => {
+            unavailable("the engine of the cluster (etcd) does not answer: all keys of this worker get 503\n")
+        }
         Some(_) => "ready\n".into_response(),
         None => unavailable("starting\n"),
     }

@@ -57,7 +57,8 @@ impl<T: DeserializeOwned + Send> FromRequestParts<Admin> for Segment<T> {
 
     async fn from_request_parts(parts: &mut Parts, admin: &Admin) -> Answer<Self> {
         let parsed = Path::<T>::from_request_parts(parts, admin).await;
-        parsed.map(|Path(segment)| Self(segment)).map_err(|_| Problem::absent("there is nothing of this name"))
+        let absent = |_| Problem::absent("no such resource: a name in the path is not valid");
+        parsed.map(|Path(segment)| Self(segment)).map_err(absent)
     }
 }
 
@@ -107,7 +108,7 @@ pub(crate) fn bucket_and_prefix<'a>(name: &str, path: &'a str) -> Answer<(Bucket
     let (bucket, prefix) = rest.split_once('/').unwrap_or((rest, ""));
     let bucket = BucketName::new(bucket).map_err(|invalid| wrong(&invalid.to_string()))?;
     if prefix.len() > KEY_BYTES_MAX || prefix.contains('\0') {
-        return Err(wrong("no object key begins so"));
+        return Err(wrong(&format!("the prefix must have at most {KEY_BYTES_MAX} bytes, and no NUL")));
     }
     Ok((bucket, prefix))
 }

@@ -35,7 +35,7 @@ impl Problem {
     }
 
     pub(crate) fn starting() -> Self {
-        Self::new(StatusCode::SERVICE_UNAVAILABLE, "the worker is starting")
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, "the worker is starting: wait until /readyz answers 200")
     }
 }
 
@@ -101,7 +101,7 @@ fn status_of(kind: ErrorKind) -> StatusCode {
 }
 
 pub(crate) async fn no_such_page() -> Problem {
-    Problem::absent("there is no such page; S3 is served on another port")
+    Problem::absent("there is no such path in the admin API; S3 is served on another port (server.listen)")
 }
 
 /// For connections beyond those that the port has.
@@ -111,5 +111,5 @@ pub(crate) async fn too_many_connections() -> Problem {
 }
 
 pub(crate) async fn no_such_method() -> Problem {
-    Problem::new(StatusCode::METHOD_NOT_ALLOWED, "this page does not take this method")
+    Problem::new(StatusCode::METHOD_NOT_ALLOWED, "this path does not support this method")
 }

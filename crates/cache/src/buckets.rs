@@ -210,10 +210,10 @@ impl Buckets {
         let (known, catalog) = (Arc::clone(&self.known), Arc::clone(&self.catalog));
         forebay_env::spawn(async move {
             if let Ok(None) = root.open(&bucket).await {
-                tracing::warn!(%bucket, "the bucket is gone from the under store");
+                tracing::warn!(%bucket, "the under store no longer has this bucket; what is dirty stays here. If it is needed, create the bucket there again");
                 known.lock().remove(&bucket);
                 if let Err(error) = change_record(catalog.as_ref(), &bucket, BucketRecord::Open, None).await {
-                    tracing::warn!(%bucket, %error, "the catalog still knows the bucket");
+                    tracing::warn!(%bucket, %error, "could not remove the record of a bucket that the under store no longer has");
                 }
             }
         });

@@ -513,12 +513,12 @@ impl Cache {
             biased;
             () = self.tasks.join() => {
                 if let Err(error) = self.worker.note_answered().await {
-                    tracing::warn!(%error, "the next start will wait for requests of this one");
+                    tracing::warn!(%error, "could not record that no request is in flight: after the next start, uploads wait for cache.settle_time");
                 }
             }
             // To the next start, requests without an outcome look like those that a crash has interrupted.
             () = self.worker.env.clock.sleep(self.worker.settings.drain_timeout.0) => {
-                tracing::warn!("stopping although requests to an under store have got no answer yet");
+                tracing::warn!("stopping with requests to an under store in flight, after cache.drain_timeout: after the next start, uploads wait for cache.settle_time");
             }
         }
         self.worker.end_all_leases().await;

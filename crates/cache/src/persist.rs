@@ -341,7 +341,7 @@ impl Worker {
     pub(crate) async fn persist_for_client(&self, path: &ObjectPath, upload: &KeyGuard) -> Result<()> {
         let problem = match self.persist_newest(path, upload, false, &mut None).await {
             Ok(true) => return Ok(()),
-            Ok(false) => "somebody else has changed it there".to_owned(),
+            Ok(false) => "conflict: another writer has changed it there".to_owned(),
             Err(failure) => Error::from(failure).to_string(),
         };
         let context = format!("the change of {path} is here, and the under store may not have it: {problem}");
@@ -379,7 +379,9 @@ impl Worker {
             return Err(PersistError::Unsettled(wait));
         }
         if current.record.as_ref().is_some_and(|record| self.home.settle.is_left(path, record.generation)) {
-            let context = format!("the under store has {path}, and only a restart tells whether that could be noted");
+            let context = format!(
+                "the under store has {path}, but whether that is recorded is unknown: nothing more is sent for this version until a restart"
+            );
             return Err(Error::new(ErrorKind::Unavailable, context).into());
         }
         let passing = self.passing_write(path).await?;
@@ -464,7 +466,7 @@ impl Worker {
         let transaction = Transaction { writes, ..Transaction::default() };
         if let Err(error) = self.catalog.commit(transaction).await {
             // The disk takes no more writes. Bytes that it can still read should go where they are safe.
-            tracing::warn!(%path, %error, "sent without a note of it");
+            tracing::warn!(%path, %error, "the write intent could not be recorded: the upload is sent without one");
         }
         true
     }
@@ -500,11 +502,11 @@ impl Worker {
         let stamped = remote.stamp.map(|stamp| stamp.generation);
         Ok(match stamped {
             Some(stamped) if stamped > record.generation && passing.is_some_and(|passing| stamped <= passing) => {
-                tracing::info!(%path, generation = record.generation.0, newer = stamped.0, "a write whose answer was lost has reached the under store past this one");
+                tracing::info!(%path, generation = record.generation.0, newer = stamped.0, "a later write whose answer was lost has reached the under store: the pending version is superseded");
                 Some(Done::Superseded)
             }
             Some(stamped) if is_doubtful && !is_replaced && stamped > record.generation => {
-                tracing::warn!(%path, generation = record.generation.0, newer = stamped.0, "a newer version is in the under store: a directory that was forgotten had known of it");
+                tracing::warn!(%path, generation = record.generation.0, newer = stamped.0, "the under store has a newer version, whose record was lost with a forgotten directory: the stale one here is superseded");
                 Some(Done::Superseded)
             }
             Some(_) | None => None,
@@ -760,7 +762,7 @@ fn found(record: &ObjectRecord, remote: RemoteObject) -> ActualVersion {
         // Unchanged: the condition held, whatever the under store said.
         (_, Base::Present(base)) if *base == remote_etag => ActualVersion::Replaceable(remote_etag),
         (Some(generation), _) if generation == record.generation => {
-            tracing::error!(%generation, "another Forebay stamps its objects with our generations: a copy of these data directories is in use");
+            tracing::error!(%generation, "another Forebay writes to the under store with the same generations: a copy of these data directories is in use. Stop one of the two at once");
             ActualVersion::Foreign
         }
         (Some(generation), _) if (record.dirty_since..record.generation).contains(&generation) => {
@@ -784,7 +786,7 @@ fn rebased(now: &ObjectRecord, done: Done) -> ObjectRecord {
 /// Reads continue to return our version, and the under store keeps the other. The next write of the key ends the
 /// conflict. A delete is abandoned.
 fn conflict(path: &ObjectPath, now: &ObjectRecord) -> Option<ObjectRecord> {
-    tracing::error!(%path, state = ?now.state, "somebody else has changed the object in the under store: conflict");
+    tracing::error!(%path, state = ?now.state, "conflict: another writer has changed the object in the under store. Write or delete it again through Forebay");
     match now.state {
         State::Tombstone => None,
         State::Dirty | State::Transient | State::Conflict => {

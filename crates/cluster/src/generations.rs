@@ -121,7 +121,9 @@ impl Inner {
                     state.spare = (begin > state.next).then_some(begin);
                     return;
                 }
-                Err(error) => tracing::warn!(%error, "no block of generations could be taken"),
+                Err(error) => {
+                    tracing::warn!(%error, "could not reserve a block of generations in the engine of the cluster (etcd): retrying")
+                }
             }
             self.clock.sleep(PAUSE).await;
         }

@@ -367,7 +367,7 @@ impl Inner {
             let mut commit = Commit { forget: forget.to_vec(), ..Commit::default() };
             let Err(error) = self.store.commit_or_keep(&mut commit, Durability::Fsync).await else { continue };
             if is_for_good {
-                tracing::warn!(%error, "outdated copies are dropped from memory alone");
+                tracing::warn!(%error, "stale copies could be dropped from memory only; the next start drops them again: check the disk");
                 let (key, value) = (layout::stale_copies_key(&self.worker), Some(Bytes::new()));
                 self.stream.commit(vec![ValueWrite { key, value }]).await?;
             }
@@ -636,7 +636,7 @@ impl Inner {
         match self.store.commit_or_keep(&mut commit, Durability::Os).await {
             Ok(version) => version,
             Err(error) => {
-                tracing::warn!(%error, "a change that the engine has is shown from memory alone");
+                tracing::warn!(%error, "a change that the engine has committed could not be written to the local log, and is in memory only until the next start: check the disk");
                 self.store.commit_in_memory(commit).await
             }
         }

@@ -33,7 +33,7 @@ impl Lives {
         let value: Vec<u8> = kept.flat_map(|life| life.to_be_bytes()).collect();
         let write = ValueWrite { key: Bytes::from_static(LIVES_KEY), value: Some(value.into()) };
         if let Err(error) = store.commit(Commit { writes: vec![write], ..Commit::default() }, Durability::Fsync).await {
-            tracing::warn!(%error, "the next start has to wait for the end of this worker's lease");
+            tracing::warn!(%error, "the identity of this process could not be recorded: after a crash, the next start waits until the lease expires (cluster.lease)");
         }
         Self { own, before }
     }

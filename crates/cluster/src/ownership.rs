@@ -160,7 +160,9 @@ impl Ownership<'_> {
             let (error, is_final) = match self.try_to_take(wanted, &mut former).await {
                 Ok(Left::Nothing) => return Ok(former),
                 Ok(Left::SlotsOf(other, sign)) => {
-                    let problem = format!("worker {other} of this cluster lives, and has slots");
+                    let problem = format!(
+                        "worker {other} of this cluster owns slots that this one should take, and its lease has not expired"
+                    );
                     (Error::new(ErrorKind::Unavailable, problem), sign == Sign::Lives)
                 }
                 Err(error) => (error, false),

@@ -124,7 +124,10 @@ impl Stream {
             let error = match begun {
                 Ok(Some(begun)) => break begun,
                 Ok(None) => {
-                    Error::new(ErrorKind::Unavailable, format!("another process is worker {worker} of this cluster"))
+                    let problem = format!(
+                        "another process is worker {worker} of this cluster: stop it, or give this one another cluster.worker_id"
+                    );
+                    Error::new(ErrorKind::Unavailable, problem)
                 }
                 Err(error) => error,
             };
@@ -357,7 +360,7 @@ impl Committer {
             Outcome::Refused { error, .. } => Err(error),
             Outcome::TakenOver { is_in_doubt } => {
                 let kind = if is_in_doubt { ErrorKind::Unknown } else { ErrorKind::Unavailable };
-                let error = Error::new(kind, "another process has taken its place");
+                let error = Error::new(kind, "another worker or process has taken over its record in the engine");
                 tracing::error!(%error, "this worker has lost its slots until it starts again");
                 self.lease.lose(&error.to_string());
                 Err(error)

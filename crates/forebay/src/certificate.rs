@@ -73,7 +73,9 @@ impl Validity {
     /// the certificate.
     pub(crate) fn of(certificate: &CertificateDer<'_>) -> Option<Self> {
         let parsed = Certificate::from_der(certificate);
-        let parsed = parsed.inspect_err(|error| tracing::warn!(%error, "the validity of the certificate is unknown"));
+        let parsed = parsed.inspect_err(|error| {
+            tracing::warn!(%error, "the certificate could not be parsed: Forebay cannot warn before it expires");
+        });
         let validity = *parsed.ok()?.tbs_certificate().validity();
         let ms = |at: Time| at.to_unix_duration().as_millis() as u64;
         Some(Self { not_before_ms: ms(validity.not_before), not_after_ms: ms(validity.not_after) })

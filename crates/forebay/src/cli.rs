@@ -91,7 +91,7 @@ pub(crate) enum ConfigCommand {
         #[command(flatten)]
         output: OutputOptions,
     },
-    /// Shows what file and environment come to, and where each value comes from
+    /// Shows the effective configuration, and where each value comes from
     Show {
         /// TOML file of settings
         #[arg(long, value_name = "FILE", env = "FOREBAY_CONFIG")]

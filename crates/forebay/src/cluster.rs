@@ -233,7 +233,9 @@ impl Working {
         stop_following.cancel();
         tokio::select! {
             () = following.join() => {}
-            () = env.clock.sleep(deadline) => tracing::warn!("the engine does not answer: slots are left as they are"),
+            () = env.clock.sleep(deadline) => tracing::warn!(
+                "moves of slots have not ended within cache.drain_timeout, and stay as they are: check the engine of the cluster (etcd)"
+            ),
         }
         maintenance.abort();
         stop.cancel();
@@ -257,7 +259,10 @@ impl Stopped {
             () = self.env.clock.sleep(LEAVE_MAX) => Err("the engine does not answer".to_owned()),
         };
         if let Err(error) = left {
-            tracing::warn!(error, "the other workers were not told of this stop: they wait for the end of the lease");
+            tracing::warn!(
+                error,
+                "this stop could not be recorded in the engine of the cluster (etcd): other workers take over when the lease expires (cluster.lease)"
+            );
         }
     }
 }

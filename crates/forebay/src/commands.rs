@@ -36,12 +36,12 @@ pub(crate) use waiting::{Interruptible, Pause};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum ClientCommand {
-    /// Shows how a worker stands: backlog, space, notices
+    /// Shows the state of a worker: backlog, space, notices
     Status {
         #[command(flatten)]
         target: Target,
     },
-    /// Shows the notices, and ends with 1 when one of them is critical
+    /// Shows the notices; exits with 1 when one of them is critical
     Health {
         #[command(flatten)]
         target: Target,
@@ -61,7 +61,7 @@ pub(crate) enum ClientCommand {
     },
     /// Lists buckets, or objects with what the cache holds of each
     Ls(objects::ListOptions),
-    /// Tells how much of each object under a path is in the cache, in which tier, dirty or clean, and the sums
+    /// Shows how much of each object under a path is cached, in which tier, dirty or clean, and the totals
     CheckCached(cached::CheckOptions),
     /// Shows and changes path policies
     Policy {

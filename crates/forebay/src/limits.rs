@@ -31,7 +31,7 @@ fn hide_memory() {
     let hidden = set_dumpable_behavior(DumpableBehavior::NotDumpable)
         .and_then(|()| setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) }));
     if let Err(error) = hidden {
-        tracing::warn!(%error, "a crash may leave a core file with secrets in it");
+        tracing::warn!(%error, "core dumps could not be disabled: a crash may leave a core file with secrets in it");
     }
 }
 
@@ -42,7 +42,7 @@ fn raise_open_files() {
         return;
     }
     if let Err(error) = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }) {
-        tracing::warn!(%error, ?current, ?maximum, "limit of open files not raised");
+        tracing::warn!(%error, ?current, ?maximum, "the soft limit of open files could not be raised to the hard limit: fewer connections may be accepted");
     }
 }
 

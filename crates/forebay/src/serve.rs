@@ -90,7 +90,7 @@ fn start_again() -> Failure {
     tracing::info!("starting again, to join the cluster as a new process");
     // The program that runs, even if its file has been replaced.
     let error = Command::new("/proc/self/exe").args(std::env::args_os().skip(1)).exec();
-    Failure::Failed(format!("this worker has lost its slots, and can't start again: {error}"))
+    Failure::Failed(format!("this worker has lost its slots and could not restart itself: {error}. Start it again"))
 }
 
 /// Enough for all calls that disks and directories may have at once, so that one that does not answer stops no other.
@@ -110,7 +110,7 @@ fn background_runtime(blocking_threads: usize) -> std::io::Result<Runtime> {
     let step_back = move || {
         if let Err(error) = rustix::process::setpriority_process(None, BACKGROUND_NICENESS) {
             told.call_once(
-                || tracing::warn!(%error, "uploads may not give way: they compete with requests for processors"),
+                || tracing::warn!(%error, "the priority of background threads could not be lowered: uploads compete with requests for processors"),
             );
         }
     };
@@ -130,7 +130,7 @@ async fn run(config: Arc<Config>, env: Env) -> Result<Ended, Failure> {
     let log_metrics = LogMetrics::default();
     if config.root.is_none() && Path::new(UNDER_STORE_DEFAULT).is_dir() {
         tracing::warn!(
-            "the directory {UNDER_STORE_DEFAULT} is here and not used: where buckets are mounted, others need under_store.url"
+            "the directory {UNDER_STORE_DEFAULT} exists and is not used: with mounts, other buckets need under_store.url"
         );
     }
     let request_logs = logs::open(&config, &env, &log_metrics)?;
@@ -219,11 +219,19 @@ async fn work(
             Ended::Stopped
         }
         reason = lost_slots(cluster.as_ref()) => {
-            tracing::error!(reason, "another worker has taken this one's place");
+            tracing::error!(reason, "this worker has lost its slots: restarting, to join the cluster again");
             Ended::LostSlots
         }
-        () = &mut s3 => return Err(Failure::Failed("the S3 listener ended by itself".into())),
-        () = background_failure(&cache, env) => return Err(Failure::Failed("a background task panicked".into())),
+        () = &mut s3 => {
+            return Err(Failure::Failed(
+                "internal error: the S3 listener has ended. Restart, and report the log lines before this one".into(),
+            ));
+        }
+        () = background_failure(&cache, env) => {
+            return Err(Failure::Failed(
+                "internal error: a background task has panicked. Restart, and report the panic message".into(),
+            ));
+        }
     };
     forebay_env::spawn(signals.exit_at_next());
     admin.stopping();
@@ -347,7 +355,7 @@ fn tell_if_new(config: &Config, now_ms: u64, notices: &Notices) {
         severity: Severity::Info,
         subject: shown.join(", "),
         title: "a new store has begun at this start: nothing was in the data directories".to_owned(),
-        cure: "None is needed if this is so. If there was a store before, its disk is not mounted, and what it has not brought to the under store is missing: stop the server, mount the disk, start again, and let the service wait for its mounts (RequiresMountsFor= of systemd)".to_owned(),
+        cure: "Nothing to do if this is a new installation. If there was a store before, its disk is not mounted, and what it has not brought to the under store is missing: stop the server, mount the disk, start again, and let the service wait for its mounts (RequiresMountsFor= of systemd)".to_owned(),
         since_ms: now_ms,
     };
     watch::raise(notices, notice);
@@ -406,7 +414,7 @@ impl Worker {
         if connections_max < config.server.connections_max {
             tracing::warn!(
                 connections_max,
-                "fewer connections are taken than server.connections_max says: files are needed for more"
+                "fewer connections are accepted than server.connections_max says, because of the limit of open files: raise LimitNOFILE (systemd) or `ulimit -Hn`"
             );
         }
         let settings = s3_settings(config, connections_max, token_secret);

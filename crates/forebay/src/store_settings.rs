@@ -75,7 +75,7 @@ async fn capacity(size: Capacity, disk: &dyn Disk) -> Result<u64, Failure> {
     let possible = bytes_of_files(Path::new(&label)) + space.free / 100 * FREE_SHARE_PERCENT;
     if possible < wanted {
         let [wanted, possible] = [wanted, possible].map(|bytes| bytes >> 20);
-        tracing::warn!(directory = %label, wanted_mib = wanted, possible_mib = possible, "less space on the disk than store.size asks for");
+        tracing::warn!(directory = %label, wanted_mib = wanted, possible_mib = possible, "the disk has less room than store.size asks for, and the store is limited to what is possible. For a larger cache, free space and restart");
     }
     Ok(wanted.min(possible))
 }

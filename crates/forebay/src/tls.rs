@@ -125,11 +125,10 @@ fn notice(wrong: &Wrong, since_ms: u64) -> Notice {
         severity: Severity::Warning,
         subject: String::new(),
         title: format!(
-            "the new certificate is refused, and clients see the one of before: server.{}: {}",
+            "the new certificate can't be used, and the previous one stays in use: server.{}: {}",
             wrong.setting, wrong.what
         ),
-        cure: "Put certificate and key that belong together into the files; they are read again by themselves"
-            .to_owned(),
+        cure: "Put a certificate and its own key into the files; they are reloaded automatically".to_owned(),
         since_ms,
     }
 }

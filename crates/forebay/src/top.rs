@@ -37,7 +37,7 @@ pub(crate) struct TopOptions {
 
 fn interval(text: &str) -> Result<Period, String> {
     let period: Period = text.parse().map_err(|error: forebay_types::units::InvalidUnit| error.to_string())?;
-    if period.0 < INTERVAL_MIN { Err(format!("at least {} is wanted", Period(INTERVAL_MIN))) } else { Ok(period) }
+    if period.0 < INTERVAL_MIN { Err(format!("must be at least {}", Period(INTERVAL_MIN))) } else { Ok(period) }
 }
 
 pub(crate) fn top(options: &TopOptions) -> Result<(), Failure> {

@@ -93,7 +93,7 @@ impl Records<'_> {
                 (Ok(answer), _) => return Ok(answer),
                 (Err(error), Self::Engine(..)) if may_pass(error.kind) => {
                     if !is_told {
-                        tracing::warn!(%error, "waiting for the engine of the cluster");
+                        tracing::warn!(%error, "waiting for the engine of the cluster (etcd): check that it runs and can be reached (cluster.engine)");
                     }
                     is_told = true;
                     env.clock.sleep(PAUSE).await;

@@ -90,7 +90,7 @@ impl Peers {
             answer = answer => answer,
             // It may answer yet, but others have what it had, or will.
             () = self.members.until_gone(worker) => {
-                Err(unavailable(format!("worker {worker} does not live any more")))
+                Err(unavailable(format!("worker {worker} has left the cluster, or its lease has expired")))
             }
             () = self.clock.sleep(longest) => Err(silent(worker)),
         }
@@ -106,7 +106,10 @@ impl Peers {
         let answer = answer.map_err(|error| unavailable(error.to_string()))?;
         if answer.status() != StatusCode::OK {
             let status = answer.status();
-            return Err(unavailable(format!("worker {worker} does not understand a question: {status}")));
+            let problem = format!(
+                "worker {worker} has refused a request with {status}: it is stopping, or another worker or release answers at its address"
+            );
+            return Err(unavailable(problem));
         }
         let (answer, body): (std::result::Result<A, Refusal>, _) =
             question::read(&self.clock, worker, answer.into_body(), longest).await?;

@@ -142,7 +142,12 @@ impl PeerServer {
                 let answerer = self.answerer();
                 self.frames.track_future(answerer.serve(stream, stop)).await.map_err(|error| error_chain(&error))
             }
-            None => return tracing::warn!(peer, "a worker of another release was refused"),
+            None => {
+                return tracing::warn!(
+                    peer,
+                    "a worker that speaks another protocol was refused: run the same release on all workers"
+                );
+            }
         };
         if let Err(error) = ended {
             tracing::debug!(peer, error, "connection of another worker ended early");

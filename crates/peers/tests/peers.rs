@@ -637,7 +637,7 @@ async fn a_worker_that_hangs_is_given_up() {
     // Its lease ends, and no time passes.
     let (error, ()) = tokio::join!(open(&peers, "b", "o/some"), async { gone.cancel() });
     let error = error.err().expect("nothing comes");
-    assert!(error.to_string().contains("worker b does not live any more"), "{error}");
+    assert!(error.to_string().contains("worker b has left the cluster"), "{error}");
 }
 
 /// Lets simulated time pass until something ends.

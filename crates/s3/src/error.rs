@@ -49,9 +49,11 @@ fn row(kind: ErrorKind) -> Row {
             "The conditional request cannot succeed due to a conflicting operation against this resource.",
         ),
         ErrorKind::InvalidArgument => ("InvalidArgument", 400, "Invalid argument."),
-        ErrorKind::InvalidKey => {
-            ("InvalidArgument", 400, "The storage behind this cache refuses the key: it has no such names.")
-        }
+        ErrorKind::InvalidKey => (
+            "InvalidArgument",
+            400,
+            "The storage behind this cache refuses the key: it has no such names. Use another key.",
+        ),
         ErrorKind::InvalidRequest => ("InvalidRequest", 400, "Invalid request."),
         ErrorKind::BadDigest => ("BadDigest", 400, "The Content-MD5 you specified did not match what we received."),
         ErrorKind::PayloadHashMismatch => (
@@ -86,11 +88,15 @@ fn row(kind: ErrorKind) -> Row {
         ErrorKind::InvalidPartNumber => ("InvalidPartNumber", 416, "The requested partnumber is not satisfiable"),
         ErrorKind::AccessDenied => ("AccessDenied", 403, "Access Denied"),
         ErrorKind::SlowDown => ("SlowDown", 503, "Please reduce your request rate."),
-        ErrorKind::InsufficientStorage => ("InsufficientStorage", 507, "The server has no more room for this request."),
+        ErrorKind::InsufficientStorage => {
+            ("InsufficientStorage", 507, "The request is larger than the server can store.")
+        }
         ErrorKind::Unavailable | ErrorKind::Moved => {
             ("ServiceUnavailable", 503, "Service is unable to handle the request. Try again.")
         }
-        ErrorKind::Corrupt => ("InternalError", 500, "The only copy of the data is damaged or missing."),
+        ErrorKind::Corrupt => {
+            ("InternalError", 500, "The only copy of the data is damaged or missing. Write the object again.")
+        }
         ErrorKind::NotImplemented => {
             ("NotImplemented", 501, "A header or parameter you provided implies functionality that is not implemented.")
         }
@@ -163,13 +169,13 @@ fn message(error: &Error, row: &Row) -> String {
             format!("{}: {}", row.message.trim_end_matches('.'), error.context)
         }
         ErrorKind::AccessDenied => {
-            "Access Denied: the storage behind this cache denies access to the cache itself, for every user. The operator of the cache must fix that.".to_owned()
+            "Access Denied: the storage behind this cache denies access to the cache itself, for every user. The operator of the cache must grant it the missing permission (`forebay doctor` names it).".to_owned()
         }
         ErrorKind::InvalidPart if error.source.as_deref().is_some_and(|source| source.is::<LostPart>()) => {
             error.context.clone()
         }
         ErrorKind::NoSuchBucket if error.source.is_some() => {
-            "The bucket behind this cache's bucket does not exist. The cache's operator must see to that.".to_owned()
+            "The bucket does not exist in the storage behind this cache. The operator of the cache must create it, or correct the mount.".to_owned()
         }
         _ => row.message.to_owned(),
     }

@@ -153,7 +153,7 @@ impl S3Route for PassThrough {
                 self.cache.is_dirty(&object).await.map_err(fail)?
             };
             if is_dirty {
-                let message = "The object has not reached the store behind the cache yet. Try again.";
+                let message = "The object has not been uploaded to the storage behind this cache yet. Try again.";
                 return Err(error_with_status("ServiceUnavailable", StatusCode::SERVICE_UNAVAILABLE, message));
             }
         }
@@ -200,7 +200,7 @@ impl S3Route for PassThrough {
 fn not_behind(version: Option<&str>, uri: &Uri) -> S3Error {
     match version {
         Some(version) if query::is_of_plain_object(uri) => query::invalid_version(version),
-        _ => s3_error!(NotImplemented, "This is not implemented for the store of this bucket."),
+        _ => s3_error!(NotImplemented, "This is not implemented for the storage behind this bucket."),
     }
 }
 

@@ -131,7 +131,10 @@ impl IdentityFile {
         let word = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"));
         // Later versions keep this length, and the version and the checksum at these offsets.
         if bytes.len() != 24 || &bytes[..4] != b"FBID" || crc32c(&bytes[..20]) != word(20) {
-            return Err(Error::new(ErrorKind::Corrupt, format!("{label}: the identity of the directory is damaged")));
+            let problem = format!(
+                "{label}: the identity of the directory is damaged. Put a sound file `{IDENTITY_FILE}` back, or give up the directory (--forget-directory; what only it held is lost)"
+            );
+            return Err(Error::new(ErrorKind::Corrupt, problem));
         }
         let long = u64::from(word(8)) | u64::from(word(12)) << 32;
         let number = word(16) as u16;
@@ -139,8 +142,9 @@ impl IdentityFile {
             1 => Ok(Self::BeforeLists { store: long, number }),
             IDENTITY_VERSION => Ok(Self::Listed { id: DirectoryId(long), number }),
             newer => {
-                let problem =
-                    format!("{label} has the layout version {newer}, and this code knows up to {IDENTITY_VERSION}");
+                let problem = format!(
+                    "{label} has the layout version {newer}, and this release reads up to {IDENTITY_VERSION}: start the newer release that wrote it"
+                );
                 Err(Error::new(ErrorKind::Invalid, problem))
             }
         }
@@ -152,7 +156,12 @@ impl IdentityFile {
         let names = disk.list().await.map_err(|error| Error::io(format!("could not list {label}"), error))?;
         if !names.iter().any(|name| name == IDENTITY_FILE) {
             return match names.iter().find(|name| crate::segment::parse_segment_name(name).is_some()) {
-                Some(_) => Err(Error::new(ErrorKind::Corrupt, format!("{label}: segments without an identity"))),
+                Some(_) => {
+                    let problem = format!(
+                        "{label}: segments without an identity: the file `{IDENTITY_FILE}` is missing. Put it back, or give up the directory (--forget-directory; what only it held is lost)"
+                    );
+                    Err(Error::new(ErrorKind::Corrupt, problem))
+                }
                 None => Ok(None),
             };
         }

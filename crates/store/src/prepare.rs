@@ -63,7 +63,8 @@ impl Store {
         let segment = volume.directory.segment(location.segment.number);
         // Reclaim keeps a log while its records are not applied.
         let Some((segment, pin)) = segment.and_then(|segment| segment.pin().map(|pin| (segment, pin))) else {
-            return Err(Error::new(ErrorKind::Busy, "the log of a prepared object goes away"));
+            let problem = "the log of a prepared object was reclaimed meanwhile: try again";
+            return Err(Error::new(ErrorKind::Busy, problem));
         };
         staged.kept.keep(segment, pin);
         staged.prepared = Some(self.inner.prepared.add(Arc::new(staged.entry(location))));

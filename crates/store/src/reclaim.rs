@@ -215,7 +215,7 @@ impl Inner {
         }
         // The segment can't be read or removed, for example because of a bad sector. It keeps its room until the next
         // start, and reclaim continues with others.
-        tracing::error!(directory = label, segment, %error, "a segment is left alone: it can't be reclaimed");
+        tracing::error!(directory = label, segment, %error, "a segment can't be reclaimed, and keeps its space until the next start: check the disk for bad sectors");
         victim.is_stuck.store(true, Ordering::SeqCst);
         TakenBack::Done
     }

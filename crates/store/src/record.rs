@@ -148,7 +148,10 @@ impl Header {
         let word = |at| word(bytes, at);
         let long = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"));
         if bytes[5] > VERSION {
-            let problem = format!("a record has the format version {}, and this code knows up to {VERSION}", bytes[5]);
+            let problem = format!(
+                "a record has the format version {}, and this release reads up to {VERSION}: start the newer release that wrote it",
+                bytes[5]
+            );
             return Err(Error::new(ErrorKind::Invalid, problem));
         }
         let kind = Kind::from_byte(bytes[4]).ok_or_else(|| corrupt(format!("unknown kind of record {}", bytes[4])))?;

@@ -77,7 +77,7 @@ pub(crate) async fn recover(env: &Env, disks: Vec<Arc<dyn Disk>>, settings: &Set
     }
     if snapshot.is_none() && roll.has_forgotten {
         tracing::warn!(
-            "there is no snapshot of before: older versions of objects may be back, and objects that were deleted"
+            "no snapshot from before a directory was forgotten is left: older versions of objects, and deleted objects, may be back"
         );
     }
     let shown = snapshot.iter().flat_map(|snapshot| snapshot.positions.keys().copied());
@@ -183,7 +183,8 @@ async fn open_segments(directory: &Directory, names: &[String]) -> Result<Vec<Ar
     for ((number, kind), name) in found {
         let failed = |error| Error::io(format!("could not read {}/{name}", directory.disk.label()), error);
         if number > SEGMENT_NUMBER_MAX {
-            let problem = "no store gets to a segment of this number: take the file away; nothing was changed";
+            let problem =
+                "the number is out of range, so Forebay has not written this file: move it away; nothing was changed";
             return Err(in_file(directory, name, Error::new(ErrorKind::Invalid, problem)));
         }
         let file = directory.disk.open(name).await.map_err(failed)?;
@@ -198,7 +199,10 @@ async fn open_segments(directory: &Directory, names: &[String]) -> Result<Vec<Ar
         let header = match SegmentHeader::decode(&bytes) {
             Ok(header) if header.key == key && header.kind == kind && header.store == identity.store => header,
             Ok(_) => {
-                let problem = format!("{}/{name} belongs to another directory or store", directory.disk.label());
+                let problem = format!(
+                    "{}/{name} belongs to another directory or store: move it back there; nothing was changed",
+                    directory.disk.label()
+                );
                 return Err(Error::new(ErrorKind::Invalid, problem));
             }
             Err(error) if error.kind == ErrorKind::Corrupt => {
@@ -214,7 +218,10 @@ async fn open_segments(directory: &Directory, names: &[String]) -> Result<Vec<Ar
 }
 
 fn damaged(directory: &Directory, name: &str) -> Error {
-    let problem = format!("{}/{name}: acknowledged records are damaged; nothing was changed", directory.disk.label());
+    let problem = format!(
+        "{}/{name}: acknowledged records are damaged; nothing was changed. Put a sound copy of the file back, or give up the directory (--forget-directory; what only it held is lost)",
+        directory.disk.label()
+    );
     Error::new(ErrorKind::Corrupt, problem)
 }
 
@@ -237,7 +244,9 @@ fn check_logs(
         return Ok(());
     };
     let (label, name) = (directory.disk.label(), segment_name(*gone, SegmentKind::Log));
-    let problem = format!("{label}/{name} is missing, and with it acknowledged records; nothing was changed");
+    let problem = format!(
+        "{label}/{name} is missing, and with it acknowledged records; nothing was changed. Put the file back, or give up the directory (--forget-directory; what only it held is lost)"
+    );
     Err(Error::new(ErrorKind::Corrupt, problem))
 }
 

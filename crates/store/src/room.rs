@@ -147,7 +147,9 @@ impl Inner {
     fn no_room(&self, bytes: u64) -> Error {
         let most = self.volumes.iter().map(|volume| volume.directory.room_when_empty()).max().unwrap_or(0);
         if bytes > most {
-            let context = format!("{bytes} bytes are more than the {most} that one of the cache's disks can hold");
+            let context = format!(
+                "{bytes} bytes are more than the {most} that a data directory can hold: use smaller parts, or raise store.size"
+            );
             return Error::new(ErrorKind::NeverFits, context);
         }
         let short: Vec<String> = self.volumes.iter().filter_map(|volume| shortage_of(&volume.directory)).collect();

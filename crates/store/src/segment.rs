@@ -99,7 +99,10 @@ impl SegmentHeader {
             return Err(corrupt("does not match its checksum"));
         }
         if word(4) > VERSION {
-            let problem = format!("a segment has the format version {}, and this code knows up to {VERSION}", word(4));
+            let problem = format!(
+                "a segment has the format version {}, and this release reads up to {VERSION}: start the newer release that wrote it",
+                word(4)
+            );
             return Err(Error::new(ErrorKind::Invalid, problem));
         }
         let kind = SegmentKind::ALL.into_iter().find(|kind| *kind as u16 == short(18));

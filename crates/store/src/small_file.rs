@@ -43,7 +43,10 @@ impl Format {
         }
         let (found, known) = (word(4), self.version);
         if found > known {
-            let problem = format!("{} has the format version {found}, and this code knows up to {known}", self.what);
+            let problem = format!(
+                "{} has the format version {found}, and this release reads up to {known}: start the newer release that wrote it",
+                self.what
+            );
             return Err(Error::new(ErrorKind::Invalid, problem));
         }
         decode_body(&bytes[START_BYTES..])

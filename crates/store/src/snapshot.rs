@@ -49,7 +49,7 @@ impl Inner {
         let at = self.env.clock.monotonic();
         let appended_bytes = self.counters.lock().appended_bytes;
         let Some((start, positions)) = self.snapshot_start().await else {
-            return Err(Error::new(ErrorKind::Failed, "a directory fails in this moment"));
+            return Err(Error::new(ErrorKind::Failed, "no snapshot: a directory is failing"));
         };
         // Before the objects: what is published meanwhile is among those.
         let prepared = self.prepared.entries();
@@ -199,7 +199,7 @@ impl Inner {
                 Ok(()) => drop(self.settled_positions.lock().insert(number, *position)),
                 // The disk may be full, for example. The next search for room tries again.
                 Err(error) => {
-                    tracing::warn!(directory = directory.disk.label(), %error, "the list of logs could not be written: none goes")
+                    tracing::warn!(directory = directory.disk.label(), %error, "the list of logs could not be written: no log is deleted until it can be. Check the disk")
                 }
             }
         }

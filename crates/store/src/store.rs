@@ -120,12 +120,12 @@ impl Store {
         if !inner.account_all()
             && let Err(error) = inner.write_values_again().await
         {
-            tracing::warn!(%error, "values whose log is gone stand in the snapshot alone");
+            tracing::warn!(%error, "values whose log is gone could not be written again: only the snapshot has them");
         }
         if recovered.forgotten.now > 0
             && let Err(error) = inner.snapshot().await
         {
-            tracing::warn!(%error, "no snapshot could be written: what is known of the forgotten directory may have one copy");
+            tracing::warn!(%error, "no snapshot could be written after a directory was forgotten: what is known of it may be in one directory only");
         }
         inner.settle_logs().await;
         inner.count_replayed_log();
@@ -372,7 +372,7 @@ impl Store {
             for volume in &inner.volumes {
                 let disk = volume.directory.disk.as_ref();
                 if let Err(error) = closed::mark(disk).await {
-                    tracing::warn!(directory = disk.label(), %error, "the clean stop could not be marked");
+                    tracing::warn!(directory = disk.label(), %error, "could not record the clean stop: if a data directory is missing at the next start, that start assumes a crash");
                 }
             }
         }

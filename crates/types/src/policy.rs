@@ -44,7 +44,7 @@ pub enum EvictionOrder {
     Last,
 }
 
-/// What a write meets when pinned data fills its share of the cache.
+/// What happens to a write when pinned data fills its share of the cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, Default, utoipa::ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum PinnedFull {
@@ -55,7 +55,7 @@ pub enum PinnedFull {
     WriteThrough,
 }
 
-/// What a write meets when fewer workers can take a copy than `writeReplicas` asks for.
+/// What happens to a write when fewer workers can take a copy than `writeReplicas` asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, Default, utoipa::ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum ReplicasMissing {

@@ -191,7 +191,10 @@ impl S3Store {
     /// applied without one.
     fn without_conditions(&self) {
         if self.has_conditions() {
-            tracing::warn!(under_store = self.label(), "no conditional writes here: Forebay looks before it writes");
+            tracing::warn!(
+                under_store = self.label(),
+                "the under store does not honour conditional writes: Forebay checks the object before it writes, and may still overwrite a concurrent writer. Keep other writers away"
+            );
             *self.shared.unconditional_until.lock() = self.env.clock.monotonic() + UNCONDITIONAL;
         }
     }

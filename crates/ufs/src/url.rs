@@ -40,19 +40,19 @@ impl FromStr for UnderStoreUrl {
         if let Some(path) = text.strip_prefix("file://") {
             return match path.starts_with('/') {
                 true => Ok(Self::Directory(path.into())),
-                false => Err(InvalidUrl("a directory is written as file:///absolute/path")),
+                false => Err(InvalidUrl("write a directory as file:///absolute/path")),
             };
         }
         if let Some(rest) = text.strip_prefix("hdfs://") {
             return hdfs(rest).map(Self::Hdfs);
         }
         let Some(rest) = text.strip_prefix("s3://") else {
-            return Err(InvalidUrl("it begins with file://, s3:// or hdfs://"));
+            return Err(InvalidUrl("it must begin with file://, s3:// or hdfs://"));
         };
         let (location, query) = rest.split_once('?').unwrap_or((rest, ""));
         let (bucket, prefix) = location.split_once('/').unwrap_or((location, ""));
         if bucket.contains('@') || bucket.ends_with(':') || has_port(bucket) {
-            return Err(InvalidUrl("an endpoint is an option, as in s3://bucket?endpoint=http://host:port"));
+            return Err(InvalidUrl("give the endpoint as an option, as in s3://bucket?endpoint=http://host:port"));
         }
         let (mut endpoint, mut region) = (None, None);
         for option in options(query) {
@@ -62,13 +62,13 @@ impl FromStr for UnderStoreUrl {
                     check_user(&value)?;
                     endpoint = Some(value.into_owned());
                 }
-                "endpoint" => return Err(InvalidUrl("the endpoint begins with http:// or https://")),
+                "endpoint" => return Err(InvalidUrl("the endpoint must begin with http:// or https://")),
                 "region" => region = Some(value.into_owned()),
-                _ => return Err(InvalidUrl("an option is neither endpoint nor region")),
+                _ => return Err(InvalidUrl("unknown option: s3:// takes only endpoint and region")),
             }
         }
         if bucket.is_empty() && endpoint.is_none() && region.is_none() {
-            return Err(InvalidUrl("without a bucket it needs an endpoint or a region"));
+            return Err(InvalidUrl("name a bucket, or give an endpoint or a region"));
         }
         let bucket = (!bucket.is_empty()).then(|| bucket.to_owned());
         Ok(Self::S3 { bucket, prefix: prefix.trim_matches('/').to_owned(), endpoint, region })
@@ -84,7 +84,7 @@ fn has_port(bucket: &str) -> bool {
 /// The names and values behind the `?` of a URL.
 fn options(query: &str) -> impl Iterator<Item = Result<(&str, Cow<'_, str>), InvalidUrl>> {
     query.split('&').filter(|pair| !pair.is_empty()).map(|pair| {
-        let (name, value) = pair.split_once('=').ok_or(InvalidUrl("its options are name=value"))?;
+        let (name, value) = pair.split_once('=').ok_or(InvalidUrl("write options as name=value"))?;
         let value = percent_decode_str(value).decode_utf8().map_err(|_| InvalidUrl("an option is not UTF-8"))?;
         Ok((name, value))
     })
@@ -102,7 +102,7 @@ fn hdfs(text: &str) -> Result<HdfsLocation, InvalidUrl> {
     }
     let path = path.trim_matches('/');
     if !path.is_empty() && path.split('/').any(|name| matches!(name, "" | "." | "..") || name.contains(':')) {
-        return Err(InvalidUrl("a directory of HDFS has no empty names, no . and .., and no colon"));
+        return Err(InvalidUrl("an HDFS path must not have empty components, `.`, `..` or a colon"));
     }
     let path = if path.is_empty() { String::new() } else { format!("/{path}") };
     let mut location = HdfsLocation { authority: authority.to_owned(), path, ..HdfsLocation::default() };
@@ -113,7 +113,11 @@ fn hdfs(text: &str) -> Result<HdfsLocation, InvalidUrl> {
             "user" => &mut location.user,
             "principal" => &mut location.principal,
             "keytab" => &mut location.keytab,
-            _ => return Err(InvalidUrl("an option is neither hadoop_conf_dir, user, principal nor keytab")),
+            _ => {
+                return Err(InvalidUrl(
+                    "unknown option: hdfs:// takes only hadoop_conf_dir, user, principal and keytab",
+                ));
+            }
         };
         *field = Some(value.into_owned());
     }
@@ -246,24 +250,24 @@ mod tests {
     #[test]
     fn what_is_wrong_is_named() {
         for (text, problem) in [
-            ("", "begins with"),
-            ("/srv/data", "begins with"),
+            ("", "must begin with"),
+            ("/srv/data", "must begin with"),
             ("file://data", "absolute"),
-            ("http://me:secret@x", "begins with"),
-            ("s3://", "needs an endpoint"),
+            ("http://me:secret@x", "must begin with"),
+            ("s3://", "give an endpoint"),
             ("s3://127.0.0.1:9000/b", "an option, as in"),
             ("s3://http://127.0.0.1:9000/b", "an option, as in"),
             ("s3://me:secret@b", "an option, as in"),
-            ("s3://b?endpoint=me:secret@x", "the endpoint begins with"),
+            ("s3://b?endpoint=me:secret@x", "the endpoint must begin with"),
             ("s3://b?endpoint=http://me:sec/secret@host", "%2F"),
             ("s3://b?endpoint=http:///me:secret@host", "@ behind its host"),
-            ("s3://b?color=secret", "neither endpoint nor region"),
+            ("s3://b?color=secret", "only endpoint and region"),
             ("s3://b?secret", "name=value"),
             ("hdfs:///a", "hdfs://nameservice"),
             ("hdfs://me:secret@name:1/a", "an option"),
-            ("hdfs://name:1/a//b", "no empty names"),
-            ("hdfs://name:1/../b", "no empty names"),
-            ("hdfs://name:1/b?color=secret", "neither hadoop_conf_dir"),
+            ("hdfs://name:1/a//b", "empty components"),
+            ("hdfs://name:1/../b", "empty components"),
+            ("hdfs://name:1/b?color=secret", "only hadoop_conf_dir"),
             ("hdfs://name:1/b?keytab=secret", "needs a principal"),
         ] {
             let error = text.parse::<UnderStoreUrl>().expect_err(text).to_string();

@@ -89,7 +89,7 @@ pub(crate) async fn put_rule(
 /// What an administrator of a part may take of what all share.
 fn check_share(caller: &Caller, others: &[PolicyRule], before: Option<&PolicyRule>, rule: &PolicyRule) -> Answer<()> {
     if rule.memory_quota.is_some() && before.is_none_or(|before| before.memory_quota != rule.memory_quota) {
-        let problem = "memoryQuota is memory beside that of all: only an administrator of \"/\" gives it";
+        let problem = "memoryQuota reserves memory in addition to cache.memory_size: only a user with an admin grant for \"/\" may set it";
         return Err(Problem::new(StatusCode::FORBIDDEN, problem));
     }
     let own = others.iter().filter(|other| caller.may_administer_rule(&other.path).is_ok()).count();

@@ -207,7 +207,7 @@ impl Worker {
 
     async fn unmark_deletion(&self, bucket: &BucketName, number: u64, record: Option<BucketRecord>) {
         if let Err(error) = self.buckets.end_deletion(bucket, number, record).await {
-            tracing::warn!(%bucket, %error, "writes to the bucket are refused for some more time");
+            tracing::warn!(%bucket, %error, "could not remove the mark of a bucket deletion: writes to the bucket may get 503 for about two minutes");
         }
     }
 
@@ -243,7 +243,7 @@ impl Buckets {
         }
         self.follow().await?;
         if self.env.clock.monotonic().saturating_sub(deletion.heard) > DELETION_MAX {
-            tracing::warn!(%bucket, "a worker has ended while it deleted the bucket");
+            tracing::warn!(%bucket, "a bucket deletion has not ended in time, and its mark is removed: if the bucket still exists, delete it again");
             self.end_deletion(bucket, deletion.number, None).await?;
         }
         Ok(())
@@ -262,9 +262,12 @@ impl Buckets {
 }
 
 fn written_to(bucket: &BucketName) -> Error {
-    Error::new(ErrorKind::BucketBusy, format!("objects of the bucket {bucket} are being written"))
+    let problem =
+        format!("the bucket {bucket} is not deleted: writes to it are in flight. Try again when they have ended");
+    Error::new(ErrorKind::BucketBusy, problem)
 }
 
 fn late(bucket: &BucketName, who: &str) -> Error {
-    Error::new(ErrorKind::Unavailable, format!("the bucket {bucket} is not deleted: {who} did not answer in time"))
+    let problem = format!("the bucket {bucket} may still exist: {who} did not answer in time. Try again");
+    Error::new(ErrorKind::Unavailable, problem)
 }

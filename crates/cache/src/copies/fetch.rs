@@ -207,7 +207,7 @@ impl Worker {
                 Ok(Err(problem)) => problem,
                 Err(_) => "this worker is not the home of the key any more".to_owned(),
             },
-            () = self.env.clock.sleep(WAIT_MAX) => "they are on their way".to_owned(),
+            () = self.env.clock.sleep(WAIT_MAX) => "they are still being fetched; try again".to_owned(),
         };
         let context = format!("the bytes of {path} are at another worker: {problem}");
         Err(Error { retry_after: Some(RETRY_AFTER), ..Error::new(ErrorKind::Unavailable, context) })

@@ -100,7 +100,7 @@ impl Worker {
                 () = self.stop.cancelled() => return,
                 () = self.kept.hurried.notified() => {
                     if let Err(error) = self.sweep_held().await {
-                        tracing::warn!(%error, "copies that nobody wants could not be dropped");
+                        tracing::warn!(%error, "replicas that no record needs could not be dropped: they keep their space until the next try");
                     }
                     continue;
                 }
@@ -130,7 +130,7 @@ impl Worker {
             }
             // Once for all of them: a disk that takes no writes fails each.
             if let Some(error) = problem {
-                tracing::warn!(%error, "some copies of other workers' keys stay as they are");
+                tracing::warn!(%error, "replicas held for other workers could not be published or dropped: they stay until the next try");
             }
         }
     }

@@ -88,7 +88,7 @@ impl Worker {
             let Tally { lacking, sent: count, problem } = tally;
             sent.counted(mark, takers, lacking);
             if count > 0 {
-                tracing::info!(copies = count, "copies have been made again");
+                tracing::info!(copies = count, "missing replicas have been restored");
             }
             let is_whole = lacking == Lacking::default();
             retry_at = (!is_whole).then(|| self.env.clock.monotonic() + pause);

@@ -147,7 +147,7 @@ impl Worker {
             match sending.next().await {
                 Some((worker, Ok(()))) => taken.push(worker),
                 Some((worker, Err(error))) => {
-                    tracing::warn!(worker, %path, %error, "a worker takes no copy");
+                    tracing::warn!(worker, %path, %error, "a worker did not accept a replica: another one is tried, if there is one");
                     let has_no_room = matches!(error.kind, ErrorKind::SlowDown | ErrorKind::InsufficientStorage);
                     self.home.sent.avoid(&worker, if has_no_room { object.size() } else { 0 });
                     problem = Some(error);

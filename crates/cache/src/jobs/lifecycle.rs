@@ -33,7 +33,9 @@ fn job_write(stored: &StoredJob) -> ValueWrite {
 pub(super) fn may_wait(waiting: usize, of_one: usize, created_by: &str) -> Result<()> {
     let left = JOBS_WAITING_MAX.saturating_sub(waiting) as u64;
     if left == 0 || !is_fair(of_one as u64, left - 1) {
-        let problem = format!("{waiting} jobs wait already, {of_one} of them asked for by {created_by}");
+        let problem = format!(
+            "{waiting} jobs are queued, {of_one} of them by {created_by}: wait, or cancel some (`forebay jobs cancel`)"
+        );
         return Err(Error::new(ErrorKind::SlowDown, problem));
     }
     Ok(())
@@ -116,7 +118,7 @@ impl Worker {
         // Another job of the same user may run now, even if what follows fails.
         self.jobs.wake.notify_one();
         if let Err(error) = self.save_job(entry).await {
-            tracing::warn!(%error, "the end of a job could not be stored");
+            tracing::warn!(%error, "the end of a job could not be recorded: it runs again after a restart");
         }
         self.metrics.jobs_ended.get_or_create(&JobLabels { kind: kind.as_str(), state: ended.as_str() }).inc();
         entry.over.cancel();

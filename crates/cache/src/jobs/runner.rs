@@ -63,7 +63,7 @@ impl Worker {
                 Ok(ended) => break ended,
                 Err(_) => {
                     tracing::error!(job = run.entry.job().id, "a job has panicked");
-                    let error = "a fault of Forebay's own; the log on standard error has more";
+                    let error = "internal error: the job has panicked. Report the panic message from standard error";
                     return self.fail_job(&entry, error.to_owned()).await;
                 }
             }

@@ -69,7 +69,7 @@ impl Worker {
             match records::decode_json("job", &found.value) {
                 Ok(job) => drop(jobs.insert(id.to_owned(), job)),
                 // Another release may know what to do with it. This is looked at again and again.
-                Err(error) => tracing::debug!(id, %error, "a job is left out"),
+                Err(error) => tracing::debug!(id, %error, "the record of a job can't be read"),
             }
         }
         Ok(jobs)
@@ -309,7 +309,7 @@ impl Worker {
             };
             match result {
                 Err(error) if error.kind != ErrorKind::NotFound => {
-                    tracing::warn!(id, %error, "the end of a share of a job could not be noted yet");
+                    tracing::warn!(id, %error, "the end of this worker's share of a job could not be recorded: retrying");
                 }
                 Ok(()) | Err(_) => return true,
             }
@@ -337,7 +337,7 @@ impl Worker {
         };
         if let Err(error) = self.change_cluster_job(&id, fail).await {
             // The share begins again.
-            tracing::warn!(id, %error, "the end of a job could not be stored");
+            tracing::warn!(id, %error, "the end of a job could not be recorded: this worker's share of it begins again");
         }
     }
 
@@ -481,5 +481,5 @@ impl Worker {
 }
 
 fn too_fast(id: &str) -> Error {
-    Error::new(ErrorKind::Unavailable, format!("the job {id} changes too fast"))
+    Error::new(ErrorKind::Unavailable, format!("other workers changed the job {id} at each try: try again"))
 }

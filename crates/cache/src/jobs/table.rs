@@ -212,7 +212,7 @@ impl Jobs {
                 Ok(stored) => stored,
                 Err(error) => {
                     // This is no reason not to serve the data.
-                    tracing::error!(key = %String::from_utf8_lossy(&key), %error, "a job is left out");
+                    tracing::error!(key = %String::from_utf8_lossy(&key), %error, "the record of a job can't be read, so the job is not resumed: start it again");
                     continue;
                 }
             };

@@ -168,7 +168,7 @@ impl Refusals {
         if blamed.is_empty() {
             return;
         }
-        tracing::info!(%path, ?blamed, "the under store refuses this object: more like it are acknowledged only when it has them");
+        tracing::info!(%path, ?blamed, "the under store refuses this object: similar objects are written through from now on");
         let mut learned = self.traits.lock();
         learned.entry(path.bucket.clone()).or_default().extend(blamed);
         self.has_traits.store(true, Ordering::Relaxed);

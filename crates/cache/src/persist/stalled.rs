@@ -59,7 +59,7 @@ impl Worker {
             if self.is_cut_off() {
                 return Err(Error::new(
                     ErrorKind::Unavailable,
-                    "the engine of the cluster does not answer: the change may be done when it does",
+                    "the engine of the cluster does not answer: the change may still be carried out, so check before you retry",
                 ));
             }
             if self.store.stalled() != Stalled::Nowhere {

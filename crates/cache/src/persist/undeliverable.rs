@@ -158,7 +158,8 @@ impl Worker {
         })?;
         if record.generation != generation {
             let now = record.generation;
-            let context = format!("/{path} has been written or deleted again: generation {now} waits by now");
+            let context =
+                format!("/{path} has been written or deleted again, and generation {now} is pending: list it again");
             return Err(Error::new(ErrorKind::Conflict, context));
         }
         Ok(record)
@@ -178,7 +179,7 @@ impl Worker {
             (End::Keep, _) => {
                 return Err(Error::new(
                     ErrorKind::InvalidRequest,
-                    "a delete cannot be kept: discard it, and what the under store has shows again",
+                    "a delete cannot be kept: discard it, and the object of the under store is visible again",
                 ));
             }
             (End::Discard, _) => (None, LocalChange { forget: vec![Self::store_key(path)], ..LocalChange::default() }),
@@ -189,7 +190,7 @@ impl Worker {
         let transaction = Transaction { writes: vec![end_intent(path)], local, ..Transaction::default() };
         self.change_record(path, &current, after.as_ref(), transaction).await?;
         self.home.queue.remove(path);
-        tracing::warn!(%path, generation = generation.0, size = record.size, ?end, "an undeliverable object waits no longer");
+        tracing::warn!(%path, generation = generation.0, size = record.size, ?end, "an operator has taken an undeliverable change out of the upload queue");
         Ok(())
     }
 
@@ -202,7 +203,7 @@ impl Worker {
         let current = self.current(path).await?;
         let record = self.check_undeliverable(path, &current, generation)?;
         if record.state != State::Dirty {
-            return Err(Error::new(ErrorKind::InvalidRequest, "a delete has no other name"));
+            return Err(Error::new(ErrorKind::InvalidRequest, "a delete cannot be renamed: discard it"));
         }
         // Checked before anything is written. It is checked again at the end.
         self.check_settled(path)?;

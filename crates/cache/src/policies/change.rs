@@ -29,7 +29,10 @@ impl Worker {
         loop {
             let (record, expected) = self.stored_policies().await?;
             if version.is_some_and(|version| version != record.revision) {
-                let context = format!("the path policies have version {} by now", record.revision);
+                let context = format!(
+                    "the path policies were changed meanwhile and have version {}: read them again",
+                    record.revision
+                );
                 return Err(Error::new(ErrorKind::Conflict, context));
             }
             let changes = check(record.rules)?.changes_to(&set);

@@ -23,7 +23,7 @@ impl Worker {
                 () = self.env.clock.sleep(self.settings.leftover_interval.0) => {}
             }
             if let Err(error) = self.sweep().await {
-                tracing::warn!(%error, "leftovers could not be removed");
+                tracing::warn!(%error, "the sweep of orphans has failed; it runs again after cache.leftover_interval");
             }
         }
     }
@@ -132,7 +132,7 @@ impl Worker {
         pinned.sort_unstable();
         for (key, generation) in pinned {
             if self.wanted_generation(&key).await? != Some(generation) {
-                tracing::warn!(key = %String::from_utf8_lossy(&key), "bytes without a record are removed");
+                tracing::warn!(key = %String::from_utf8_lossy(&key), "orphan removed: no catalog record names these bytes");
                 let local = LocalChange { forget: vec![key], ..LocalChange::default() };
                 self.catalog.commit(Transaction { local, ..Transaction::default() }).await?;
             }
@@ -168,7 +168,7 @@ impl Worker {
                 }
             }
             if !left.is_empty() {
-                tracing::warn!(parts = left.len(), "parts of multipart uploads that have ended are removed");
+                tracing::warn!(parts = left.len(), "orphans removed: parts of multipart uploads that have ended");
                 self.drop_records(left).await?;
             }
         }

@@ -84,6 +84,6 @@ pub(crate) fn end_intent(path: &ObjectPath) -> ValueWrite {
 /// The under store has made the change, but the local store could not record it. This hides the local store's own
 /// error: "full" would mean that nothing was done.
 pub(crate) fn unnoted(path: &ObjectPath, error: Error) -> Error {
-    let context = format!("the under store has the change of {path}, and it could not be noted here: {error}");
+    let context = format!("the under store has the change of {path}, but it could not be recorded here: {error}");
     Error { source: Some(error.into()), ..Error::new(ErrorKind::Unavailable, context) }
 }

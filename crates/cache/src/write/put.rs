@@ -138,7 +138,9 @@ impl Worker {
     pub(crate) fn pinned_full(&self, path: &ObjectPath, size: u64) -> Error {
         let largest = self.space.largest(self.store.usage().capacity_bytes);
         if size > largest {
-            let context = format!("{size} bytes are more than the {largest} that cache.pinned_ratio allows");
+            let context = format!(
+                "{size} bytes are more than the {largest} that one write may pin: use smaller parts, or raise cache.pinned_ratio or store.size"
+            );
             return Error::new(ErrorKind::InsufficientStorage, context);
         }
         self.metrics.rejected_pinned_full.inc();
@@ -348,12 +350,14 @@ impl Worker {
         match self.is_still_told_by(path).await {
             Ok(false) => {}
             Ok(true) => return,
-            Err(error) => return tracing::warn!(%path, %error, "the end of a request could not be noted"),
+            Err(error) => {
+                return tracing::warn!(%path, %error, "the write intent could not be checked, and stays: after a restart, the key waits for cache.settle_time");
+            }
         }
         let transaction =
             Transaction { writes: vec![end_intent(path)], durability: Durability::Os, ..Transaction::default() };
         if let Err(error) = self.catalog.commit(transaction).await {
-            tracing::warn!(%path, %error, "the key will have to wait after the next start");
+            tracing::warn!(%path, %error, "the write intent could not be removed: after a restart, the key waits for cache.settle_time");
         }
     }
 

@@ -42,7 +42,11 @@ impl WriteTimes {
         let now = env.clock.unix_ms();
         let is_believed = noted_ms <= now.saturating_add(BELIEVED_MS);
         if !is_believed {
-            tracing::warn!(noted_ms, now_ms = now, "the clock was more than a day ahead when it was last written");
+            tracing::warn!(
+                noted_ms,
+                now_ms = now,
+                "the time of the last write is more than a day in the future, and is ignored: check the clock of this machine (NTP)"
+            );
         }
         Ok(Self {
             env: env.clone(),

@@ -86,7 +86,7 @@ impl OpenFile {
         loop {
             if let Err(error) = self.sync() {
                 // A caller that relies on these bytes calls `sync`, and gets the error. It is not retried.
-                tracing::warn!(%error, "what was written could not be brought to the disk");
+                tracing::warn!(%error, "could not sync a file in the background: every later sync of it fails");
                 return;
             }
             self.is_behind.store(false, Ordering::SeqCst);

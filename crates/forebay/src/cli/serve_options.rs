@@ -27,12 +27,12 @@ pub(crate) struct ServeOptions {
     /// Address of health, metrics and the admin API [default: 127.0.0.1:9701]
     #[arg(long, value_name = "ADDR")]
     admin_listen: Option<String>,
-    /// Where objects go to stay: file:///dir, hdfs://namenode:port/dir, s3://bucket/prefix?endpoint=…&region=…, or
-    /// s3://?endpoint=… for all buckets of an endpoint [default: the directory ./forebay-under-store, and nothing
-    /// where buckets are mounted]
+    /// Where objects are stored permanently: file:///dir, hdfs://namenode:port/dir,
+    /// s3://bucket/prefix?endpoint=…&region=…, or s3://?endpoint=… for all buckets of an endpoint [default: the
+    /// directory ./forebay-under-store, and nothing where buckets are mounted]
     #[arg(long, value_name = "URL")]
     under_store: Option<String>,
-    /// Maps one bucket to a place of its own
+    /// Maps one bucket to its own under store
     #[arg(long, value_name = "BUCKET=URL")]
     mount: Vec<String>,
     /// Write mode of "/": WRITE_THROUGH, WRITE_BACK, TRANSIENT, READ_ONLY or NO_CACHE [default: WRITE_THROUGH]

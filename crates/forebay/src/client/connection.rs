@@ -33,8 +33,8 @@ pub(crate) struct Connection {
     /// and https
     #[arg(long, global = true, value_name = "KEY", env = "FOREBAY_ACCESS_KEY", hide_env_values = true)]
     access_key: Option<String>,
-    /// Its secret key, better given by the variable: others can see flags in the list of processes; else
-    /// FOREBAY_ROOT_SECRET_KEY, or AWS_SECRET_ACCESS_KEY for this machine and https
+    /// Its secret key; prefer the variable, because the process list shows flags; else FOREBAY_ROOT_SECRET_KEY, or
+    /// AWS_SECRET_ACCESS_KEY for this machine and https
     #[arg(long, global = true, value_name = "KEY", env = "FOREBAY_SECRET_KEY", hide_env_values = true, value_parser = secret)]
     secret_key: Option<Secret>,
     /// PEM file of the authorities that the server's certificate may come from, instead of the usual ones
@@ -95,7 +95,8 @@ impl Keys {
         let is_safe = is_loopback(&endpoint) || (endpoint.starts_with("https://") && !connection.insecure);
         let others = KEY_VARIABLES.into_iter().filter(|names| is_safe || *names != AWS_VARIABLES);
         let others = others.map(|names| (names, (given(variable(names.0)), given(variable(names.1)))));
-        let wanted = |what: &str| Failure::Refused(format!("{what} is wanted: the keys of a user with an admin grant"));
+        let wanted =
+            |what: &str| Failure::Refused(format!("{what} is missing: give the keys of a user with an admin grant"));
         for ((access_name, secret_name), keys) in std::iter::once(own).chain(others) {
             match keys {
                 (Some(access_key), _) if access_key.contains(':') => {

@@ -16,7 +16,7 @@ pub(crate) enum CallError {
     #[error("{detail}")]
     Refused { status: StatusCode, detail: String },
     /// The answer is none that this version knows.
-    #[error("the server's answer can't be read: {0}: is it of another version?")]
+    #[error("the server's answer can't be read: {0}: use the command line of the server's version")]
     Strange(String),
 }
 
@@ -29,10 +29,13 @@ fn hint(endpoint: &str, why: &str) -> Option<&'static str> {
              `-addext basicConstraints=critical,CA:FALSE`, or give --insecure",
         ),
         ("UnknownIssuer", "name the authority of the server's certificate by --ca-cert or FOREBAY_CA_CERT"),
-        ("NotValidForName", "the certificate is for other names than that of the endpoint"),
+        (
+            "NotValidForName",
+            "the certificate does not cover the host name of --endpoint: use a name that it covers, or issue a new one",
+        ),
         (
             "Expired",
-            "the certificate of the server is too old: put a new one into its files, which are read again by themselves",
+            "the server's certificate has expired: put a new one into the files of server.tls_cert and server.tls_key, which the server reloads",
         ),
         ("corrupt message", "does it speak TLS? Try http:// in the endpoint"),
     ];
@@ -63,7 +66,7 @@ impl CallError {
                     "this address is that of S3, which answers {status}: name the admin API's (server.admin_listen) by --endpoint"
                 )
             }
-            _ => format!("the server answers {status}"),
+            _ => format!("the server answers {status}: is --endpoint the admin API of Forebay?"),
         };
         Self::Refused { status, detail: escaped(&detail) }
     }

@@ -175,7 +175,7 @@ async fn identity(
         let may_pass = matches!(error.kind, ErrorKind::Unavailable | ErrorKind::Unknown | ErrorKind::Busy);
         if has_joined && may_pass {
             if tries == 1 {
-                tracing::warn!(%error, "waiting for the engine of the cluster");
+                tracing::warn!(%error, "waiting for the engine of the cluster (etcd): check that it runs and can be reached (cluster.engine)");
             }
         } else if !may_pass || tries == TRIES {
             let engine = cluster.engine.as_deref().unwrap_or_default();

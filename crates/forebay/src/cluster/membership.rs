@@ -41,7 +41,10 @@ impl Membership {
         while self.catalog.lost().is_none() {
             match self.pass().await {
                 Ok(()) => return,
-                Err(problem) => tracing::warn!(problem, "the cluster can't be seen"),
+                Err(problem) => tracing::warn!(
+                    problem,
+                    "could not read the state of the cluster, or take over slots, at the start: retrying"
+                ),
             }
             self.clock.sleep(RETRY).await;
         }
@@ -59,7 +62,10 @@ impl Membership {
             let problem = self.pass().await.err();
             // Once for each time that it begins.
             if let Some(problem) = problem.as_ref().filter(|_| !failed) {
-                tracing::warn!(problem, "the cluster can't be followed");
+                tracing::warn!(
+                    problem,
+                    "could not follow changes of the cluster: retrying; requests are routed by the last known state"
+                );
             }
             failed = problem.is_some();
             if !failed && self.is_drained(&mut told).await {
@@ -107,10 +113,11 @@ impl Membership {
         self.router.show(view);
         if !release.is_empty() {
             self.lose(&release).await;
-            self.done("slots are not given up", || self.catalog.release(&release)).await;
+            let failed = "could not release slots: retrying; their keys may get 503";
+            self.done(failed, || self.catalog.release(&release)).await;
             let slots = release.iter().count();
             self.moves.released.inc_by(slots as u64);
-            tracing::info!(slots, "other workers have got slots of this one");
+            tracing::info!(slots, "released slots to other workers");
             // Some of those to take may be here by now.
             return Ok(true);
         }
@@ -123,7 +130,8 @@ impl Membership {
     async fn lose(&self, slots: &SlotSet) {
         let lost = CancellationToken::new();
         let lose = async {
-            self.done("keys are not given up", || self.cache.lose(slots)).await;
+            let failed = "could not end the work on keys of slots to be released: retrying; they may get 503";
+            self.done(failed, || self.cache.lose(slots)).await;
             lost.cancel();
         };
         let follow = async {
@@ -148,10 +156,11 @@ impl Membership {
         self.cache.begin_gain().await.map_err(|error| error.to_string())?;
         // Another worker may be quicker.
         self.catalog.take(slots).await.map_err(|error| error.to_string())?;
-        self.done("keys are not taken up", || self.cache.gain(slots)).await;
+        let failed = "could not load the records of slots that were taken over: retrying; their keys get 503";
+        self.done(failed, || self.cache.gain(slots)).await;
         let slots = slots.iter().count();
         self.moves.taken.inc_by(slots as u64);
-        tracing::info!(slots, "this worker has got slots");
+        tracing::info!(slots, "took over slots");
         Ok(())
     }
 

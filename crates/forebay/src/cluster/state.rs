@@ -47,7 +47,8 @@ impl ClusterState {
             Some(Err(problem)) => (None, Some(problem)),
         };
         let is_cut_off = id.as_str() == self.router.own() && self.cache.is_cut_off();
-        let problem = if is_cut_off { Some("the engine does not answer it".to_owned()) } else { problem };
+        let unanswered = "the engine of the cluster (etcd) does not answer this worker";
+        let problem = if is_cut_off { Some(unanswered.to_owned()) } else { problem };
         let differs = || Some(self.agreement.differences().get(id.as_str())?.describe(self.router.own()));
         let problem = problem.or_else(differs);
         let (peer_address, s3_address, admin_address) = match addresses {
@@ -80,8 +81,8 @@ async fn leaving(env: &Env, result: impl Future<Output = LeavingResult>) -> Resu
         biased;
         result = result => result,
         () = env.clock.sleep(ENGINE_MAX) => {
-            let late = "the engine of the cluster does not answer: it may be done later".to_owned();
-            return Err(LeavingRefused::Unavailable(late));
+            let late = "the engine of the cluster (etcd) does not answer: the change may still be carried out; see `forebay cluster status`";
+            return Err(LeavingRefused::Unavailable(late.to_owned()));
         }
     };
     result.map_err(|error| match error {

@@ -21,7 +21,7 @@ const CURRENT_MS: u64 = 5000;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum ClusterCommand {
-    /// Shows the workers, where the slots are, and how the engine does
+    /// Shows the workers, the slots, and the health of the engine (etcd)
     Status,
     /// Takes a worker out: it gives its slots and bytes to the others, and stops when nobody needs it
     Drain {

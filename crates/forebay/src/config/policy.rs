@@ -35,7 +35,7 @@ pub(crate) const POLICY_KEYS: [PolicyKey; 15] = [
     key("cacheReads", "`true`, `false`", "Whether data read from the under store is kept. Default `true`."),
     key("spreadReads", "`true`, `false`", "Whether other workers of a cluster than the home of an object keep it in memory when it is read often, and answer its reads. Default `true`."),
     key("readCacheMaxSize", "size", "A larger object that is read from the under store is passed through and not kept. Without it, no limit."),
-    key("pinnedFull", "`reject`, `write-through`", "What a write meets when pinned data fills its share: 503 SlowDown, or a write to both. Default `reject`."),
+    key("pinnedFull", "`reject`, `write-through`", "What happens to a write when pinned data fills its share: 503 SlowDown, or a write to both. Default `reject`."),
     key("durability", "`fsync`, `os`", "When a write counts as durable: after `fdatasync`, or when the operating system has it. Default `fsync`."),
 ];
 

@@ -61,7 +61,7 @@ pub(crate) const KINDS: [Kind; 33] = [
     kind("conditions-missing", Warning, "the under store does not honour conditional writes", "if other writers use the same keys, Forebay may overwrite their objects", "Keep other writers away, or update the server: it must honour `If-None-Match: *` and `If-Match` on PutObject"),
     kind("probe-left", Warning, "an object of this examination could not be removed", "it takes space until somebody removes it", "Remove the named key"),
     kind("nothing-to-probe", Info, "the under store has no bucket to test", "permissions and speed were not examined", "Create a bucket and run this again, or mount the bucket that you want to use"),
-    kind("under-store-not-written", Info, "the path policies write nothing, so nothing was written to the under store", "write permissions and the upload speed were not examined", "None is needed while all paths are READ_ONLY"),
+    kind("under-store-not-written", Info, "the path policies write nothing, so nothing was written to the under store", "write permissions and the upload speed were not examined", "Nothing to do while all paths are READ_ONLY"),
 ];
 
 const fn kind(id: &'static str, severity: Severity, what: &'static str, why: &'static str, cure: &'static str) -> Kind {

@@ -100,7 +100,7 @@ impl Report {
             );
         }
         if self.findings.is_empty() {
-            text.push_str("\nnothing to complain of\n");
+            text.push_str("\nno findings\n");
         }
         text
     }

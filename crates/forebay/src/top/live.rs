@@ -40,7 +40,7 @@ pub(super) fn check_terminal() -> Result<(), Failure> {
     if io::stdout().is_terminal() && io::stdin().is_terminal() {
         return Ok(());
     }
-    Err(Failure::Refused("top wants a terminal: --once prints one frame without".to_owned()))
+    Err(Failure::Refused("top needs a terminal; --once prints one frame without it".to_owned()))
 }
 
 pub(super) fn run(mut app: App, feed: Feed, interval: Duration) -> Result<(), Failure> {

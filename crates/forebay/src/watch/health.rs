@@ -160,7 +160,7 @@ fn other_settings(differences: &BTreeMap<String, Difference>) -> Condition {
         severity: Severity::Warning,
         subject: String::new(),
         title: shown.map(|shown| format!("other workers have other settings than this one: {shown}")),
-        cure: "Give all workers the same values: GET /api/v1/configuration of each shows them, but for secrets and what is in users files: compare these files. The users file is read again by itself; other settings need a restart of the worker",
+        cure: "Give all workers the same values: GET /api/v1/configuration of each shows them, but for secrets and what is in users files: compare these files. The users file is reloaded automatically; other settings need a restart of the worker",
     }
 }
 
@@ -197,8 +197,8 @@ fn users_file(facts: &Facts) -> Condition {
         title: facts
             .users_file
             .as_ref()
-            .map(|why| format!("the users file is refused, and the users are those of before: {why}")),
-        cure: "Correct the file; `forebay users check FILE` says whether it is right. It is read again by itself",
+            .map(|why| format!("the users file can't be used, and the previous users stay in force: {why}")),
+        cure: "Correct the file; `forebay users check FILE` validates it. It is reloaded automatically",
     }
 }
 
@@ -210,7 +210,7 @@ fn no_users(users: Option<FileCounts>) -> Condition {
         severity: Severity::Warning,
         subject: String::new(),
         title: is_empty.then(|| "the users file has no users: requests of all but the root user get 403".to_owned()),
-        cure: "If it should have users, write them again; it is read again by itself. Without other users, leave server.users_file out",
+        cure: "If it should have users, write them again; the file is reloaded automatically. Without other users, leave server.users_file out",
     }
 }
 
@@ -231,7 +231,7 @@ fn certificate(expiry: Option<CertificateExpiry>) -> Condition {
         severity: if is_near { Severity::Warning } else { Severity::Critical },
         subject: String::new(),
         title,
-        cure: "Put a new certificate and its key into the files of server.tls_cert and server.tls_key; they are read again by themselves",
+        cure: "Put a new certificate and its key into the files of server.tls_cert and server.tls_key; they are reloaded automatically",
     }
 }
 
@@ -267,7 +267,7 @@ fn directory_full(directory: &DirectoryHealth) -> Condition {
         }),
         cure: match directory.shortage {
             Some(Shortage::SmallDisk) => "Make store.size smaller than the file system of the directory, or the file system larger. See why uploads are slow if most of the space is pinned",
-            Some(Shortage::Others) | None => "Make room on the file system of the directory: `du -xh` shows who has it. The server takes it up by itself; for good, give the cache a file system of its own, or make store.size smaller",
+            Some(Shortage::Others) | None => "Make room on the file system of the directory: `du -xh` shows what uses it. The server uses freed space at once. As a lasting fix, give the cache a file system of its own, or make store.size smaller",
         },
     }
 }

@@ -222,7 +222,11 @@ impl Answerer {
             },
         };
         if body.len() as u64 != length {
-            tracing::error!(length, sent = body.len(), "an answer has another length than it says");
+            tracing::error!(
+                length,
+                sent = body.len(),
+                "internal error: an answer to another worker does not have its declared length"
+            );
             return codec::broken(number);
         }
         match codec::whole(number, parts.status, &parts.headers, &body) {

@@ -253,7 +253,7 @@ impl Inner {
             return None;
         }
         if let Err(error) = self.end(index, &segment).await {
-            tracing::warn!(%error, segment = segment.header.name(), "a segment could not be ended");
+            tracing::warn!(%error, segment = segment.header.name(), "a segment could not be sealed");
             return None;
         }
         if !self.is_settled(&segment) {
@@ -305,7 +305,7 @@ impl Inner {
         let long: Vec<_> = directory.segments.read().values().filter(is_long).cloned().collect();
         for segment in long {
             if let Err(error) = self.end(index, &segment).await {
-                tracing::warn!(%error, segment = segment.header.name(), "a segment could not be ended");
+                tracing::warn!(%error, segment = segment.header.name(), "a segment could not be sealed");
             }
         }
     }

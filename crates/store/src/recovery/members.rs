@@ -2,7 +2,7 @@
 //! is missing, no number is ever reused, and a directory that the store has continued without is never accepted again
 //! as one of its own.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use forebay_env::{Disk, Env};
@@ -151,7 +151,7 @@ impl DirectoryAtStart {
             Ok(members) => (members, false),
             // The other directories have the list, too.
             Err(error) if error.kind == ErrorKind::Corrupt => {
-                tracing::warn!(directory = disk.label(), %error, "that of another directory is needed");
+                tracing::warn!(directory = disk.label(), %error, "another data directory must have a sound list of directories");
                 (None, true)
             }
             Err(error) => return Err(Error { context: format!("{}: {}", disk.label(), error.context), ..error }),
@@ -273,11 +273,22 @@ fn newest_list(env: &Env, found: &[DirectoryAtStart]) -> Result<Members> {
         })
         .collect();
     if stores.len() > 1 {
-        return Err(Error::new(ErrorKind::Invalid, "the data directories belong to different stores"));
+        let labels: Vec<String> = found.iter().map(|found| found.disk.label()).collect();
+        let problem = format!(
+            "the data directories belong to different stores: {}. Give only those of one store (store.data_dirs)",
+            labels.join(", ")
+        );
+        return Err(Error::new(ErrorKind::Invalid, problem));
     }
-    let ids: Vec<DirectoryId> = found.iter().filter_map(DirectoryAtStart::id).collect();
-    if ids.iter().collect::<HashSet<_>>().len() < ids.len() {
-        return Err(Error::new(ErrorKind::Invalid, "a data directory is given twice"));
+    let mut by_id = HashMap::new();
+    for directory in found {
+        let Some(other) = directory.id().and_then(|id| by_id.insert(id, directory)) else { continue };
+        let problem = format!(
+            "a data directory is given twice: {} and {} are the same, or copies of one. Take out the copy",
+            other.disk.label(),
+            directory.disk.label()
+        );
+        return Err(Error::new(ErrorKind::Invalid, problem));
     }
     if let Some(newest) = found.iter().filter_map(|found| found.members.as_ref()).max_by_key(|members| members.version)
     {
@@ -291,7 +302,9 @@ fn newest_list(env: &Env, found: &[DirectoryAtStart]) -> Result<Members> {
         return Ok(Members::new(env.random.next_u64()));
     }
     let Some(damaged) = found.iter().find(|found| found.is_list_damaged) else {
-        tracing::warn!("the lists of directories were removed: one is made of the directories that are given");
+        tracing::warn!(
+            "no data directory has a list of directories: a new list is made of those that are given. Check that none is missing"
+        );
         let store = found.iter().find_map(|found| found.store_of_segments);
         return Ok(Members::rebuilt(store.unwrap_or_else(|| env.random.next_u64()), found));
     };
@@ -333,7 +346,10 @@ fn check_known(found: &[DirectoryAtStart], members: &Members) -> Result<()> {
 fn check_missing(found: &[DirectoryAtStart], members: &mut Members, settings: &Settings) -> Result<bool> {
     let here: HashSet<DirectoryId> = found.iter().filter_map(DirectoryAtStart::id).collect();
     if let Some(id) = settings.forget.iter().find(|id| here.contains(id)) {
-        return Err(Error::new(ErrorKind::Invalid, format!("the directory {id} is to be forgotten, and is given")));
+        let problem = format!(
+            "the directory {id} is to be forgotten, and is given: remove it from store.data_dirs, or its id from --forget-directory"
+        );
+        return Err(Error::new(ErrorKind::Invalid, problem));
     }
     let mut absent = Vec::new();
     let mut has_forgotten = false;
@@ -447,7 +463,7 @@ impl Roll {
             match &error.source {
                 // Only the path of a directory or the format has changed. The next start writes it.
                 Some(source) if lacks_room(source) => {
-                    tracing::warn!(%error, "the list of directories is not up to date")
+                    tracing::warn!(%error, "the list of directories could not be updated, because the disk is full: make room. The next start tries again")
                 }
                 Some(_) | None => directory.fail(&error.to_string()),
             }

@@ -58,7 +58,7 @@ impl Seen {
         match FORMAT.read(disk, names).await {
             Ok(start) => Ok(start.map_or(Self::Nothing, Self::Start)),
             Err(error) if error.kind == ErrorKind::Corrupt => {
-                tracing::warn!(directory = disk.label(), %error, "an older copy of the directory would not be noticed");
+                tracing::warn!(directory = disk.label(), %error, "this start cannot tell whether the directory is an older copy");
                 Ok(Self::Unclear)
             }
             Err(error) => Err(Error { context: format!("{}: {}", disk.label(), error.context), ..error }),

@@ -104,7 +104,9 @@ impl Reading {
         }
         let version = word(4);
         if version > VERSION {
-            let problem = format!("the snapshot has the format version {version}, and this code knows up to {VERSION}");
+            let problem = format!(
+                "the snapshot has the format version {version}, and this release reads up to {VERSION}: start the newer release that wrote it"
+            );
             return Err(Error::new(ErrorKind::Invalid, problem));
         }
         let (body, offset) = chunk_at(file.as_ref(), START_BYTES as u64, file_bytes).await?;

@@ -72,7 +72,7 @@ async fn a_newer_format_is_refused_and_a_damaged_version_is_not_taken_for_one() 
         check_refused(
             &[disk, empty],
             ErrorKind::Invalid,
-            &format!("version {newer}, and this code knows up to {}", newer - 1),
+            &format!("version {newer}, and this release reads up to {}", newer - 1),
         )
         .await;
         // The same version without a valid checksum counts as damage.

@@ -237,7 +237,10 @@ impl Governor {
                 breaker.probing = true;
                 Ok(true)
             }
-            Some(_) => Err(Error::new(ErrorKind::Unavailable, "the under store is out of reach; it is being probed")),
+            Some(_) => Err(Error::new(
+                ErrorKind::Unavailable,
+                "the circuit breaker of the under store is open after repeated failures: requests are refused until a probe succeeds",
+            )),
         }
     }
 

@@ -200,7 +200,7 @@ impl Direct {
             .filter_map(|algorithm| Some((algorithm, response.headers().get(algorithm.header())?)));
         let is_of_body = |(algorithm, told): (Algorithm, &str)| checksum_of(algorithm, &body).base64() == told;
         if !told.into_iter().all(is_of_body) {
-            return Err(SdkError::response_error("the answer to another upload", response));
+            return Err(SdkError::response_error("the checksum in the answer is not that of this upload", response));
         }
         let etag = response.headers().get("etag").map(str::to_owned);
         self.read_nothing(&mut response).await?;
@@ -223,7 +223,10 @@ impl Direct {
             return Ok(());
         }
         let response = std::mem::replace(response, HttpResponse::new(response.status(), SdkBody::empty()));
-        Err(SdkError::response_error("a success with a body", response))
+        Err(SdkError::response_error(
+            "a success with an unexpected body: a proxy or gateway may have answered",
+            response,
+        ))
     }
 
     /// Reads a body to its end, so that its connection can be reused. `None` when it does not end soon.
@@ -333,7 +336,7 @@ impl Direct {
                 let next = tokio::select! {
                     biased;
                     next = body.next() => next,
-                    () = clock.sleep(STALL) => return Some((Err(failed("nothing comes any more")), None)),
+                    () = clock.sleep(STALL) => return Some((Err(failed("the body has stalled")), None)),
                 };
                 match (next, &mut expected) {
                     (Some(Ok(data)), hashing) => {
@@ -344,7 +347,7 @@ impl Direct {
                     (None, _) => {
                         let (hasher, checksum) = expected?;
                         let differs = hasher.finish() != checksum;
-                        differs.then(|| (Err(failed("the body is not what its checksum says")), None))
+                        differs.then(|| (Err(failed("the body does not match its checksum")), None))
                     }
                 }
             }

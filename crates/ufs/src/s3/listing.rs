@@ -187,7 +187,7 @@ fn first_of(mut page: ListPage) -> ListPage {
 }
 
 fn in_circles(context: String) -> Error {
-    Error::new(ErrorKind::Unavailable, format!("{context}: a page is its own next one"))
+    Error::new(ErrorKind::Unavailable, format!("{context}: the continuation token leads to the same page again"))
 }
 
 /// A wider listing that contains all of another one whose prefix or beginning has `.`, `..` or an empty component:

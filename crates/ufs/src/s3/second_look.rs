@@ -93,7 +93,7 @@ impl S3Store {
 
     fn unproven(&self, kind: ErrorKind, operation: &str, key: &ObjectKey) -> Error {
         let context = self.context(operation, key);
-        Error::new(kind, format!("{context}: {}, and a second look does not confirm it", Doubt::Page.text()))
+        Error::new(kind, format!("{context}: {}, and a second request does not confirm it", Doubt::Page.text()))
     }
 }
 

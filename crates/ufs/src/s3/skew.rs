@@ -46,7 +46,7 @@ impl Skew {
         if is_refusal && ahead_ms.abs_diff(self.ahead_ms()) > SKEW_MS {
             tracing::warn!(
                 seconds = ahead_ms / 1000,
-                "the under store's clock is ahead of this machine's: requests follow it"
+                "this machine's clock differs from the under store's: requests are signed with the under store's time. Run an NTP client"
             );
             self.ahead_ms.store(ahead_ms, Ordering::Relaxed);
         }

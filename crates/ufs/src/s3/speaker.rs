@@ -38,7 +38,7 @@ impl Doubt {
     pub(super) fn text(self) -> &'static str {
         match self {
             Self::Page => "a success without the request id that S3 sends, so a proxy or gateway may have answered",
-            Self::CutOff => "a document that ends in the middle",
+            Self::CutOff => "a truncated XML document",
             Self::NoTag => "the object has no ETag",
         }
     }

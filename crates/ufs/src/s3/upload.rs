@@ -121,8 +121,11 @@ impl S3Store {
 
     fn stored(&self, key: &ObjectKey, etag: Option<&str>) -> Result<Stored> {
         // It was written, but we can't tell what: the next look shows it.
-        let etag =
-            etag.ok_or_else(|| Error::new(ErrorKind::Ambiguous, format!("{}: no tag", self.context("put", key))))?;
+        let etag = etag.ok_or_else(|| {
+            let context = self.context("put", key);
+            let problem = format!("{context}: the answer has no ETag, so it is unknown what was stored");
+            Error::new(ErrorKind::Ambiguous, problem)
+        })?;
         Ok(Stored { remote_etag: objects::tag(etag) })
     }
 
@@ -149,7 +152,7 @@ impl S3Store {
             && let Err(error) = self.abort(&self.remote_key(key), id).await
             && error.kind != ErrorKind::NotFound
         {
-            tracing::warn!(error = %error, "an incomplete upload is left behind");
+            tracing::warn!(error = %error, "an incomplete multipart upload could not be aborted, and its parts take space in the under store: abort it, or set a lifecycle rule (AbortIncompleteMultipartUpload)");
         }
         self.client.uploads.lock().remove(id);
         result

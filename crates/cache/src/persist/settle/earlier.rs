@@ -208,7 +208,7 @@ fn encode(mut waited: Vec<Waited>) -> Option<Bytes> {
 /// If the note cannot be read, the start waits for the whole period.
 fn decode(bytes: &[u8]) -> Vec<Waited> {
     records::decode_json("settle time", bytes).unwrap_or_else(|error| {
-        tracing::warn!(%error, "what waits for the under store waits for the whole settle time again");
+        tracing::warn!(%error, "the record of the elapsed settle time is damaged: what is dirty waits for the whole cache.settle_time");
         Vec::new()
     })
 }

@@ -34,7 +34,7 @@ impl Worker {
             }
         }
         if let Err(error) = self.home.doubt.note(self.catalog.as_ref()).await {
-            tracing::warn!(%error, "the next start will have its doubts again");
+            tracing::warn!(%error, "could not record that the wait after a forgotten directory is over: the next start waits, and checks for stale records, again");
         }
         self.stop.cancelled().await;
     }
@@ -50,7 +50,7 @@ impl Worker {
                 () = self.env.clock.sleep(NOTE_MAX) => Err(Error::new(ErrorKind::Unavailable, "the disk does not answer")),
             };
             if let Err(error) = noted {
-                tracing::warn!(%error, "how long was waited for requests of earlier processes could not be noted");
+                tracing::warn!(%error, "could not record how much of cache.settle_time has passed: after a restart, uploads wait for it again");
                 // If a failed disk cannot record the note, its data should go where it is safe while it can be read. A
                 // full disk has changed nothing.
                 let now = self.env.clock.monotonic();

@@ -60,7 +60,7 @@ struct Given {
     #[arg(long, value_name = "N")]
     #[serde(skip_serializing_if = "Option::is_none")]
     write_replicas: Option<u32>,
-    /// What a write meets when fewer workers than that can hold it
+    /// What happens to a write when too few workers can take a replica
     #[arg(long, value_name = "ANSWER", value_parser = words::<ReplicasMissing>(&REPLICAS_MISSING))]
     #[serde(skip_serializing_if = "Option::is_none")]
     when_replicas_missing: Option<ReplicasMissing>,
@@ -76,11 +76,11 @@ struct Given {
     #[arg(long, value_name = "SIZE")]
     #[serde(skip_serializing_if = "Option::is_none")]
     memory_quota: Option<ByteSize>,
-    /// How long what the under store said of an object is believed, such as 60s
+    /// How long cached metadata counts as fresh, such as 60s
     #[arg(long, value_name = "PERIOD")]
     #[serde(skip_serializing_if = "Option::is_none")]
     metadata_ttl: Option<Period>,
-    /// How long listings of the under store, and that it lacks an object, are believed, such as 60s; 0s: never
+    /// How long pages of listings, and answers that an object does not exist, are reused, such as 60s; 0s: never
     #[arg(long, value_name = "PERIOD")]
     #[serde(skip_serializing_if = "Option::is_none")]
     list_ttl: Option<Period>,
@@ -96,7 +96,7 @@ struct Given {
     #[arg(long, value_name = "SIZE")]
     #[serde(skip_serializing_if = "Option::is_none")]
     read_cache_max_size: Option<ByteSize>,
-    /// What a write meets when pinned data fills its share
+    /// What happens to a write when pinned data fills its share
     #[arg(long, value_name = "ANSWER", value_parser = words::<PinnedFull>(&PINNED_FULL))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pinned_full: Option<PinnedFull>,
