@@ -155,6 +155,17 @@ class Changes(Load):
         raise AssertionError(f"not deleted: {wanted}")
 
 
+def test_one_slow_upload_does_not_hold_up_the_slots_of_other_keys(cluster):
+    (first,) = started(cluster, ("w1",), FOREBAY_UNDER_STORE_LIMITS_UPLOAD_BANDWIDTH="1 MB")
+    # It takes half a minute.
+    first.s3().put_object(Bucket=BUCKET, Key="large", Body=os.urandom(30_000_000))
+    eventually("the upload has begun", lambda: first.metrics()["forebay_persist_running"] == 1)
+    cluster.worker("w2").start()
+    eventually("all other slots have moved", lambda: slots(first).get("w2", 0) >= slots(first)["w1"] - 2)
+    assert first.ask("status")["dirtyObjects"] == 1, "the upload still runs"
+    assert slots(first)[None] == 0
+
+
 def test_a_worker_that_is_drained_under_load_takes_nothing_with_it(cluster):
     workers = started(cluster)
     drained, rest = workers[0], workers[1:]

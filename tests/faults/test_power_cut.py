@@ -2,6 +2,7 @@
 
 import pytest
 
+from harness.clients import boto
 from harness.faults import Ext4, stand_still
 from harness.ledger import Load
 from harness.servers import eventually
@@ -64,3 +65,24 @@ def test_what_was_written_through_survives_a_power_cut(start, mounts):
     load = Load(server)
     cut(disk, server, load, 80)
     load.check_directory(server.under / server.bucket)
+
+
+def test_tags_that_were_acknowledged_survive_a_power_cut(start, mounts):
+    """They go to the directory at once, as an attribute of a file that others have synced long before."""
+    disk = mounts(Ext4, 256)
+    (disk.at / "under").mkdir()
+    server = start(data=disk.at / "data", under=disk.at / "under", mode="WRITE_THROUGH")
+    s3, keys = boto(server), [f"key-{number}" for number in range(20)]
+    for key in keys:
+        s3.put_object(Bucket=server.bucket, Key=key, Body=b"value")
+    disk.sync()
+    tags = [{"Key": "state", "Value": "done"}]
+    for key in keys:
+        s3.put_object_tagging(Bucket=server.bucket, Key=key, Tagging={"TagSet": tags})
+    stand_still(server.process)
+    disk.cut_power()
+    server.kill()
+    disk.unmount()
+    disk.mount()
+    server.start()
+    assert [s3.get_object_tagging(Bucket=server.bucket, Key=key)["TagSet"] for key in keys] == [tags] * len(keys)

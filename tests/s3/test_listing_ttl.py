@@ -1,5 +1,7 @@
 """Listings from pages that are kept, with requests counted in front of a real S3 server."""
 
+import time
+
 import pytest
 
 from harness.clients import boto
@@ -151,3 +153,26 @@ def test_what_the_under_store_does_not_have_is_not_asked_for_again(pair):
     assert not has(s3, "other")
     assert has(no_cache(forebay), "other")
     assert has(s3, "other")
+
+
+@pytest.mark.parametrize("pair", ["WRITE_BACK"], indirect=True)
+def test_the_time_of_an_object_moves_once_when_the_under_store_has_it(pair):
+    behind, forebay = pair
+    s3 = boto(forebay)
+    s3.create_bucket(Bucket="asked")
+    s3.list_objects_v2(Bucket="asked")
+    behind.kill()
+    s3.put_object(Bucket="asked", Key="key", Body=b"value")
+    written = s3.head_object(Bucket="asked", Key="key")["LastModified"]
+    eventually("another second", lambda: time.time() >= written.timestamp() + 2)
+    behind.start()
+    forebay.wait_until_drained()
+    arrived = boto(behind).head_object(Bucket="asked", Key="key")["LastModified"]
+    assert arrived > written
+
+    def listed():
+        return s3.list_objects_v2(Bucket="asked")["Contents"][0]["LastModified"].replace(microsecond=0)
+
+    eventually("the time of the under store", lambda: listed() == arrived)
+    assert s3.head_object(Bucket="asked", Key="key")["LastModified"] == written
+    assert s3.get_object(Bucket="asked", Key="key")["LastModified"] == written

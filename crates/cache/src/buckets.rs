@@ -133,7 +133,7 @@ impl Buckets {
     ///
     /// # Errors
     /// As [`Buckets::mount`]; `Unavailable` while another worker deletes the bucket.
-    pub(crate) async fn keep(&self, bucket: &BucketName) -> Result<OwnedRwLockReadGuard<()>> {
+    pub(crate) async fn begin_write(&self, bucket: &BucketName) -> Result<OwnedRwLockReadGuard<()>> {
         let kept = self.gate(bucket).read_owned().await;
         match self.find(bucket).await? {
             Some(ExistingBucket { is_being_deleted: false, .. }) => Ok(kept),
@@ -261,16 +261,27 @@ impl Buckets {
         Ok(found.map(|found| BucketRecord::decode(&found.value)).transpose()?)
     }
 
-    /// Forgets a bucket and then deletes it. In this order, a crash leaves no deleted bucket that accepts writes.
+    /// Forgets a bucket and then deletes it. In this order, a crash leaves no deleted bucket that accepts writes. When
+    /// the under store refuses, or is out of reach, the bucket takes writes again.
     async fn delete(&self, root: &Arc<dyn BucketRoot>, bucket: &BucketName) -> Result<()> {
         let _nothing_is_noted = self.noting.write().await;
-        self.known.lock().remove(bucket);
-        let writes = vec![ValueWrite { key: records::bucket_key(bucket), value: None }];
-        self.catalog.commit(Transaction { writes, ..Transaction::default() }).await?;
+        let known = self.known.lock().remove(bucket);
+        self.set_record(bucket, None).await?;
         let deleted = root.delete(bucket).await;
+        use forebay_ufs::ErrorKind::{Ambiguous, NoBucket, NotFound};
+        if deleted.as_ref().is_err_and(|error| !matches!(error.kind, NotFound | NoBucket | Ambiguous)) {
+            self.set_record(bucket, Some(BucketRecord::Open)).await?;
+            known.map(|known| self.known.lock().insert(bucket.clone(), known));
+        }
         // Requests that have found the bucket so far wait to record it, and now check again.
         self.deletions.fetch_add(1, Ordering::SeqCst);
         Ok(deleted?)
+    }
+
+    async fn set_record(&self, bucket: &BucketName, record: Option<BucketRecord>) -> Result<()> {
+        let writes = vec![ValueWrite { key: records::bucket_key(bucket), value: record.map(BucketRecord::encode) }];
+        self.catalog.commit(Transaction { writes, ..Transaction::default() }).await?;
+        Ok(())
     }
 }
 

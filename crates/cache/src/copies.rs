@@ -4,8 +4,8 @@
 
 mod append;
 mod fetch;
-mod keep;
-mod kept;
+mod held;
+mod hold;
 mod renew;
 mod send;
 mod sent;
@@ -17,7 +17,7 @@ use forebay_store::Object;
 use forebay_types::Generation;
 
 pub(crate) use fetch::FETCHES_MAX;
-pub(crate) use kept::KeptCopies;
+pub(crate) use held::HeldCopies;
 pub(crate) use send::Replicated;
 pub(crate) use sent::SentCopies;
 pub(crate) use wanted::{Awaited, WantedCopies};

@@ -25,10 +25,10 @@ use crate::persist::backlog::Backlog;
 use crate::persist::refusals::Refusals;
 use crate::persist::settle::Settle;
 use crate::persist::{Backoff, PersistEvents, Queue};
-use crate::read::absences::Absences;
-use crate::read::doubt::Doubt;
+use crate::read::negative_cache::NegativeCache;
 use crate::read::silence::SilentBuckets;
 use crate::read::single_flight::SingleFlight;
+use crate::read::stale_records::StaleRecords;
 use crate::read::validity::Validity;
 use crate::read_leases::GrantedLeases;
 use crate::warm_up::{GainedSlots, HandOvers};
@@ -51,7 +51,7 @@ pub(crate) struct Home {
     pub(crate) validity: Validity,
     pub(crate) silent_buckets: SilentBuckets,
     /// Keys that the under store does not have.
-    pub(crate) absences: Absences,
+    pub(crate) negative_cache: NegativeCache,
     /// Slots whose objects are taken over from the homes before.
     pub(crate) gained: GainedSlots,
     /// Of those, slots of workers that are leaving.
@@ -66,7 +66,7 @@ pub(crate) struct Home {
     pub(crate) settle: Settle,
     pub(crate) refusals: Refusals,
     pub(crate) persist_events: PersistEvents,
-    pub(crate) doubt: Doubt,
+    pub(crate) stale_records: StaleRecords,
     pub(crate) missing: Missing,
     /// Bytes of keys at home here that are still at other workers.
     pub(crate) copies: WantedCopies,
@@ -122,7 +122,7 @@ impl Home {
             lookups: SingleFlight::new(),
             validity: Validity::new(env.clone(), hasher),
             silent_buckets: SilentBuckets::default(),
-            absences: Absences::new(hasher.clone()),
+            negative_cache: NegativeCache::new(hasher.clone()),
             gained: GainedSlots::new(Arc::clone(&env.clock)),
             hand_overs: HandOvers::default(),
             positions: Positions::new(env.clone()),
@@ -134,7 +134,7 @@ impl Home {
             backlog: Backlog::default(),
             refusals: Refusals::new(metrics.undeliverable.clone()),
             persist_events: PersistEvents::default(),
-            doubt: Doubt::load(catalog.as_ref(), store, generations).await?,
+            stale_records: StaleRecords::load(catalog.as_ref(), store, generations).await?,
             missing: Missing::default(),
             copies: WantedCopies::new(env.clone()),
             granted: GrantedLeases::new(env.clone(), catalog.follows_crash()),

@@ -326,7 +326,7 @@ impl Worker {
                 Some(_) | None => return Err(error.into()),
             },
         };
-        self.home.absences.end(path);
+        self.home.negative_cache.end(path);
         // A HEAD does not return tags. If they are not available, the rest is still useful.
         if let Ok(tags) = mount.foreground.tags(&path.key).await {
             remote.info.tags = tags;

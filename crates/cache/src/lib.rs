@@ -466,6 +466,12 @@ impl Cache {
         self.worker.lose(slots).await
     }
 
+    /// Those of the slots for whose keys nothing is in flight: [`Cache::lose`] does not have to wait for them. Work may
+    /// begin at any moment.
+    pub fn idle(&self, slots: &SlotSet) -> SlotSet {
+        self.worker.idle(slots)
+    }
+
     /// Must be called before slots are taken. Until now this worker may have noted for how long it has waited for
     /// requests of earlier processes; it has not waited for those of the slots' former homes.
     ///
@@ -509,13 +515,15 @@ impl Cache {
     /// Dirty data stays durable for the next start.
     pub async fn close(&self) -> Result<()> {
         self.worker.stop.cancel();
+        let ended = async {
+            self.tasks.join().await;
+            if let Err(error) = self.worker.note_answered().await {
+                tracing::warn!(%error, "could not record that no request is in flight: after the next start, uploads wait for cache.settle_time");
+            }
+        };
         tokio::select! {
             biased;
-            () = self.tasks.join() => {
-                if let Err(error) = self.worker.note_answered().await {
-                    tracing::warn!(%error, "could not record that no request is in flight: after the next start, uploads wait for cache.settle_time");
-                }
-            }
+            () = ended => {}
             // To the next start, requests without an outcome look like those that a crash has interrupted.
             () = self.worker.env.clock.sleep(self.worker.settings.drain_timeout.0) => {
                 tracing::warn!("stopping with requests to an under store in flight, after cache.drain_timeout: after the next start, uploads wait for cache.settle_time");

@@ -108,6 +108,17 @@ impl KeyLocks {
         open
     }
 
+    /// Those of the slots in which a lock is held or waited for.
+    pub(crate) fn held_of(&self, slots: &SlotSet) -> SlotSet {
+        let mut held = SlotSet::none(slots.count());
+        for shard in &self.shards {
+            let shard = shard.lock();
+            let hashes = shard.keys().map(self.slot_hash).filter(|hash| slots.has_hash(*hash));
+            hashes.for_each(|hash| held.insert(slots.count().slot_of(hash)));
+        }
+        held
+    }
+
     /// Issues no more locks in these slots, and waits until none is held.
     pub(crate) async fn close(&self, slots: &SlotSet) {
         if slots.is_empty() {

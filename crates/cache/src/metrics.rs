@@ -85,6 +85,7 @@ pub(crate) struct Metrics {
     pub(crate) persisted: Counter,
     pub(crate) persisted_bytes: Counter,
     pub(crate) persist_failures: Family<ErrorLabels, Counter>,
+    pub(crate) abandoned_deletes: Counter,
     pub(crate) persist_running: Gauge,
     pub(crate) persist_delayed: Gauge,
     pub(crate) persist_duration: Histogram,
@@ -140,6 +141,7 @@ impl Metrics {
             persisted: Counter::default(),
             persisted_bytes: Counter::default(),
             persist_failures: Family::default(),
+            abandoned_deletes: Counter::default(),
             persist_running: Gauge::default(),
             persist_delayed: Gauge::default(),
             persist_duration: Histogram::new(exponential_buckets(0.001, 2.0, 18)),
@@ -258,6 +260,11 @@ impl Metrics {
             self.persisted.clone(),
         );
         r.register("forebay_persisted_bytes", "Bytes brought to the under store", self.persisted_bytes.clone());
+        r.register(
+            "forebay_abandoned_deletes",
+            "Deletes abandoned because another writer had changed the object in the under store",
+            self.abandoned_deletes.clone(),
+        );
         r.register(
             "forebay_persist_failures",
             "Failed attempts to persist, by kind of error",

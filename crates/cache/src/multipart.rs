@@ -22,7 +22,7 @@ use crate::locks::KeyGuard;
 use crate::metadata::Annex;
 use crate::worker::Worker;
 use crate::write::put::{Pending, Source};
-use crate::write::receive::{ALGORITHM_DEFAULT, Received};
+use crate::write::receive::{ALGORITHM_DEFAULT, Received, check_size};
 use crate::{
     Attributes, CompleteUpload, CopyPart, CreateUpload, Error, ErrorKind, Incoming, Result, UploadRef, Written,
 };
@@ -42,7 +42,7 @@ impl Worker {
         let CreateUpload { path, attributes, checksum_algorithm, checksum_kind, owner } = request;
         self.admit(&self.policies.resolve(&path), &path, 0)?;
         self.buckets.mount_for_write(&path).await?;
-        let _kept = self.buckets.keep(&path.bucket).await?;
+        let _write = self.buckets.begin_write(&path.bucket).await?;
         let kind = kind_for(checksum_algorithm, checksum_kind)?;
         let now_ms = self.env.clock.unix_ms();
         let Attributes { headers, user, tags } = attributes;
@@ -97,6 +97,7 @@ impl Worker {
             let context = format!("the part number {number} is not in 1..{PART_NUMBER_MAX}");
             return Err(Error::new(ErrorKind::InvalidArgument, context));
         }
+        check_size(&body)?;
         self.check_disks()?;
         let open = self.open_upload(upload).await?;
         let policy = self.policies.resolve(&upload.path);
@@ -117,7 +118,7 @@ impl Worker {
         let mut written = self
             .unless_stalled(async move {
                 let _held = (reservation, active);
-                worker.commit_part(&upload, &policy, &open, number, received).await
+                worker.commit_part(&upload, &policy, number, received).await
             })
             .await?;
         written.checksums.values.retain(|made| named == Some(made.algorithm) || given.contains(&made.algorithm));
@@ -128,12 +129,13 @@ impl Worker {
         &self,
         upload: &UploadRef,
         policy: &PathPolicy,
-        open: &Upload,
         number: u32,
         received: Received,
     ) -> Result<Written> {
         let key = records::part_key(&upload.upload_id, number);
         let _lock = self.lock_part(upload, number).await?;
+        // While the body arrived, the slot may have been at another worker. Its records then have other versions.
+        let open = self.open_upload(upload).await?;
         let generation = self.next_generation();
         let mut record = PartRecord {
             generation,
@@ -164,7 +166,7 @@ impl Worker {
             None => None,
         };
         let transaction = Transaction {
-            checks: vec![self.still_open(upload, open)],
+            checks: vec![self.still_open(upload, &open)],
             writes: vec![ValueWrite { key, value: Some(record.encode()) }],
             local: LocalChange { publish: vec![staged], ..LocalChange::default() },
             durability: policy.durability,

@@ -13,7 +13,7 @@ use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use crate::buckets::{Buckets, stranded};
-use crate::copies::{FETCHES_MAX, KeptCopies};
+use crate::copies::{FETCHES_MAX, HeldCopies};
 use crate::home::{Ground, Home};
 use crate::jobs::Jobs;
 use crate::metrics::Metrics;
@@ -92,7 +92,7 @@ impl Cache {
         let worker = Arc::new(Worker {
             buckets: Buckets::load(env.clone(), Arc::clone(&catalog), mounts).await?,
             policies: Policies::load(&env, catalog.as_ref(), policies, others.is_some()).await?,
-            kept: KeptCopies::new(env.clone()),
+            held: HeldCopies::new(env.clone()),
             held_leases: HeldLeases::new(env.clone(), &hasher),
             memory: MemoryTier::new(settings.memory_size.0, settings.memory_object_max.0, hasher.clone()),
             space: Space::new(settings.pinned_ratio),
@@ -118,7 +118,7 @@ impl Cache {
             }
         }
         worker.gain_all().await?;
-        worker.catalog.take_unnamed().into_iter().for_each(|staged| worker.kept.add(staged, None));
+        worker.catalog.take_unnamed().into_iter().for_each(|staged| worker.held.add(staged, None));
         worker.apply_policies(&worker.policies.present().0);
         worker.store.set_retention(Arc::new(Keeper { worker: Arc::downgrade(&worker) }));
         let tasks = Arc::new(Tasks { running: Mutex::new(start_tasks(&worker)) });

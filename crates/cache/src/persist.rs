@@ -40,6 +40,10 @@ use crate::{Error, ErrorKind, ListedObject, Mount, PersistEvent, Result};
 /// means that somebody else has changed the under store in between.
 const CONDITION_TRIES: usize = 4;
 
+/// How many versions of a key a write that bypasses the queue sees to the under store before its own. A key may be
+/// written back faster than the under store takes it.
+const VERSIONS_MAX: usize = 16;
+
 /// Objects of at least this size are not sent before it is known what they replace, because sending them twice would
 /// take longer than asking.
 const ASK_FIRST_BYTES: u64 = 8 << 20;
@@ -173,7 +177,7 @@ enum Done {
     Deleted,
     /// Somebody else has changed the object since its state was known. Our version stays here and is not uploaded.
     Conflict,
-    /// The under store holds a newer write of ours, whose record here is lost: see [`crate::read::doubt`].
+    /// The under store holds a newer write of ours, whose record here is lost: see [`crate::read::stale_records`].
     Superseded,
 }
 
@@ -307,7 +311,7 @@ impl Worker {
         path: &ObjectPath,
         upload: &KeyGuard,
     ) -> Result<(KeyGuard, Current, Left)> {
-        loop {
+        for _ in 0..VERSIONS_MAX {
             let lock = self.lock_key(path).await?;
             let current = self.current(path).await?;
             if !current.waits() {
@@ -332,6 +336,8 @@ impl Worker {
                 return Ok((lock, now, left));
             }
         }
+        let context = format!("{path} is written back faster than the under store takes it");
+        Err(Error::new(ErrorKind::SlowDown, context))
     }
 
     /// Persists what a client has just written here, while the client waits.
@@ -483,9 +489,9 @@ impl Worker {
         mount: &Mount,
     ) -> Result<Option<Done>, PersistError> {
         let lacks_bytes = record.state == State::Dirty && !object.is_some_and(Object::is_whole);
-        let is_doubtful = self.home.doubt.is_about(record.generation);
+        let may_be_stale = self.home.stale_records.is_about(record.generation);
         let passing = passing.filter(|passing| *passing > record.generation);
-        if !is_doubtful && !lacks_bytes && passing.is_none() {
+        if !may_be_stale && !lacks_bytes && passing.is_none() {
             return Ok(None);
         }
         let remote = match mount.background.head(&path.key).await {
@@ -505,7 +511,7 @@ impl Worker {
                 tracing::info!(%path, generation = record.generation.0, newer = stamped.0, "a later write whose answer was lost has reached the under store: the pending version is superseded");
                 Some(Done::Superseded)
             }
-            Some(stamped) if is_doubtful && !is_replaced && stamped > record.generation => {
+            Some(stamped) if may_be_stale && !is_replaced && stamped > record.generation => {
                 tracing::warn!(%path, generation = record.generation.0, newer = stamped.0, "the under store has a newer version, whose record was lost with a forgotten directory: the stale one here is superseded");
                 Some(Done::Superseded)
             }
@@ -678,6 +684,7 @@ impl Worker {
         let current = self.current(path).await?;
         let Some(now) = &current.record else { return Ok(()) };
         let unchanged = now.generation == sent.generation;
+        let abandons_delete = unchanged && matches!(done, Done::Conflict) && now.state == State::Tombstone;
         if unchanged {
             self.home.positions.changed(path, || match done {
                 Done::Stored(_) => {
@@ -707,6 +714,9 @@ impl Worker {
         self.change_record(path, &current, after.as_ref(), transaction).await?;
         if unchanged {
             self.home.validity.mark_valid(sent.generation);
+        }
+        if abandons_delete {
+            self.metrics.abandoned_deletes.inc();
         }
         Ok(())
     }
@@ -786,10 +796,13 @@ fn rebased(now: &ObjectRecord, done: Done) -> ObjectRecord {
 /// Reads continue to return our version, and the under store keeps the other. The next write of the key ends the
 /// conflict. A delete is abandoned.
 fn conflict(path: &ObjectPath, now: &ObjectRecord) -> Option<ObjectRecord> {
-    tracing::error!(%path, state = ?now.state, "conflict: another writer has changed the object in the under store. Write or delete it again through Forebay");
     match now.state {
-        State::Tombstone => None,
+        State::Tombstone => {
+            tracing::error!(%path, "conflict: another writer has changed the object in the under store. The delete is abandoned, and reads show that object");
+            None
+        }
         State::Dirty | State::Transient | State::Conflict => {
+            tracing::error!(%path, "conflict: another writer has changed the object in the under store. Write or delete it again through Forebay");
             Some(ObjectRecord { state: State::Conflict, ..now.clone() })
         }
     }

@@ -1,12 +1,11 @@
 //! Reads: from the cache or from the under store, and which of these bytes stay in the cache.
 
-pub(crate) mod absences;
-pub(crate) mod doubt;
 pub(crate) mod fetches;
 pub(crate) mod fill;
 pub(crate) mod get;
 pub(crate) mod lookup;
 pub(crate) mod memory_tier;
+pub(crate) mod negative_cache;
 pub(crate) mod open;
 mod page_fetch;
 pub(crate) mod pages;
@@ -16,4 +15,5 @@ pub(crate) mod remote;
 mod revalidate;
 pub(crate) mod silence;
 pub(crate) mod single_flight;
+pub(crate) mod stale_records;
 pub(crate) mod validity;

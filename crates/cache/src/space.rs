@@ -24,6 +24,8 @@ const OBJECT_BYTES: u64 = 256;
 pub(crate) struct Space {
     pinned_ratio: f64,
     held: Arc<Mutex<Held>>,
+    /// Bodies on their way to the under store that will not be pinned. Their room is taken when they are announced.
+    passing: Arc<Mutex<Held>>,
     /// When the next refused write is logged.
     next_told: Mutex<Duration>,
 }
@@ -51,7 +53,7 @@ pub(crate) struct Reservation {
 
 impl Space {
     pub(crate) fn new(pinned_ratio: f64) -> Self {
-        Self { pinned_ratio, held: Arc::default(), next_told: Mutex::default() }
+        Self { pinned_ratio, held: Arc::default(), passing: Arc::default(), next_told: Mutex::default() }
     }
 
     /// Whether a write that is refused now is logged.
@@ -69,9 +71,9 @@ impl Space {
         (capacity_bytes as f64 * self.pinned_ratio) as u64
     }
 
-    /// The most that one write may take of it. The rest is for other buckets, and for others in this bucket.
-    pub(crate) fn largest(&self, capacity_bytes: u64) -> u64 {
-        let of_bucket = largest_share(self.pinned_limit(capacity_bytes));
+    /// The most of `limit` bytes that one write may take. The rest is for other buckets, and for others in this bucket.
+    pub(crate) fn largest(limit: u64) -> u64 {
+        let of_bucket = largest_share(limit);
         if Requester::present() == Requester::NOBODY { of_bucket } else { largest_share(of_bucket) }
     }
 
@@ -83,17 +85,19 @@ impl Space {
         let usage = store.usage();
         let wanted = usage.pinned_bytes.saturating_add(held.reserved).saturating_add(bytes);
         let left = self.pinned_limit(usage.capacity_bytes).checked_sub(wanted)?;
-        let of_bucket = held.buckets.get(bucket).copied().unwrap_or(0).saturating_add(bytes);
-        let requester = Requester::present();
-        let of_requester = held.requesters.get(&requester).copied().unwrap_or(0).saturating_add(bytes);
-        let is_fair_to_others = requester == Requester::NOBODY || is_fair(of_requester, room(of_bucket, left));
-        if !is_fair(of_bucket, left) || !is_fair_to_others {
-            return None;
-        }
-        held.reserved += bytes;
-        held.requesters.insert(requester, of_requester);
-        held.add(bucket, bytes);
+        let requester = held.reserve(bucket, bytes, left)?;
         Some(Reservation { held: Arc::clone(&self.held), bucket: bucket.clone(), requester, bytes })
+    }
+
+    /// The same for a body that passes through to the under store: of all that is not pinned.
+    pub(crate) fn reserve_passing(&self, store: &Store, bucket: &BucketName, bytes: u64) -> Option<Reservation> {
+        let mut passing = self.passing.lock();
+        let reserved = self.held.lock().reserved;
+        let usage = store.usage();
+        let wanted = [usage.pinned_bytes, reserved, passing.reserved, bytes].into_iter().fold(0, u64::saturating_add);
+        let left = usage.capacity_bytes.checked_sub(wanted)?;
+        let requester = passing.reserve(bucket, bytes, left)?;
+        Some(Reservation { held: Arc::clone(&self.passing), bucket: bucket.clone(), requester, bytes })
     }
 
     /// The record of a key has changed.
@@ -134,6 +138,21 @@ impl Space {
 }
 
 impl Held {
+    /// `left` is what nobody has after this. `None` if that would be unfair to other buckets, or to others in this one.
+    fn reserve(&mut self, bucket: &BucketName, bytes: u64, left: u64) -> Option<Requester> {
+        let of_bucket = self.buckets.get(bucket).copied().unwrap_or(0).saturating_add(bytes);
+        let requester = Requester::present();
+        let of_requester = self.requesters.get(&requester).copied().unwrap_or(0).saturating_add(bytes);
+        let is_fair_to_others = requester == Requester::NOBODY || is_fair(of_requester, room(of_bucket, left));
+        if !is_fair(of_bucket, left) || !is_fair_to_others {
+            return None;
+        }
+        self.reserved += bytes;
+        self.requesters.insert(requester, of_requester);
+        self.add(bucket, bytes);
+        Some(requester)
+    }
+
     fn add(&mut self, bucket: &BucketName, bytes: u64) {
         match self.buckets.get_mut(bucket) {
             Some(held) => *held += bytes,

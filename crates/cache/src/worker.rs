@@ -14,7 +14,7 @@ use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use crate::buckets::Buckets;
-use crate::copies::KeptCopies;
+use crate::copies::HeldCopies;
 use crate::home::Home;
 use crate::jobs::Jobs;
 use crate::metadata::{Annex, decode_info};
@@ -56,7 +56,7 @@ pub(crate) struct Worker {
     pub(crate) disk_stalled: Notify,
     pub(crate) home: Home,
     /// Copies of keys that are at home elsewhere.
-    pub(crate) kept: KeptCopies,
+    pub(crate) held: HeldCopies,
     /// What may be read of such keys without asking.
     pub(crate) held_leases: HeldLeases,
     /// Of [`Catalog::shared_changes`], those that policies and buckets know.
@@ -84,6 +84,12 @@ impl Current {
     /// Whether a change of the key waits for the under store.
     pub(crate) fn waits(&self) -> bool {
         self.record.as_ref().is_some_and(|record| matches!(record.state, State::Dirty | State::Tombstone))
+    }
+
+    /// Since when the under store lacks a version, after a write of `now`: its generation and its time.
+    pub(crate) fn dirty_since(&self, now: (Generation, u64)) -> (Generation, u64) {
+        let waiting = self.record.as_ref().filter(|_| self.waits());
+        waiting.map_or(now, |record| (record.dirty_since, record.dirty_since_ms))
     }
 }
 

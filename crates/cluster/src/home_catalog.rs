@@ -647,7 +647,12 @@ impl Inner {
 impl Catalog for HomeCatalog {
     async fn get(&self, key: &[u8]) -> Result<Option<Versioned>> {
         self.inner.check_home(key)?;
-        Ok(self.inner.store.value(key))
+        let found = self.inner.store.value(key);
+        if found.is_none() {
+            // The records of a slot that was given up meanwhile are not here any more.
+            self.inner.check_home(key)?;
+        }
+        Ok(found)
     }
 
     async fn scan(&self, from: &[u8], to: &[u8], limit: usize) -> Result<Vec<(Bytes, Versioned)>> {

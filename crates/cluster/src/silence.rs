@@ -13,6 +13,13 @@ pub(crate) const START_MAX: Duration = Duration::from_secs(60);
 /// One transaction of a process that has ended may land late. A process that writes more often is alive.
 const LATE_MAX: u32 = 1;
 
+/// Of a lease: the longest time between two looks that counts as silence in between. The engine may have been away, and
+/// then nobody could renew a lease. Workers that come back from that a moment later must not be taken for dead.
+const UNSEEN_MAX: u32 = 4;
+
+/// At least this counts, for leases of a few seconds and machines that are busy.
+const UNSEEN_MIN: Duration = Duration::from_secs(1);
+
 /// What is seen of a worker that may have ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Sign {
@@ -24,8 +31,8 @@ pub(crate) enum Sign {
     Over,
 }
 
-/// Remembers since when the record of each worker has not changed. A worker that lives renews its lease by a change:
-/// see `lease.rs`.
+/// Remembers for how long the record of each worker has been seen not to change. A worker that lives renews its lease
+/// by a change: see `lease.rs`.
 pub(crate) struct Silence {
     lease: Duration,
     seen: HashMap<WorkerId, Seen>,
@@ -33,7 +40,10 @@ pub(crate) struct Silence {
 
 struct Seen {
     version: u64,
-    since: Duration,
+    /// When somebody looked last.
+    looked: Duration,
+    /// For how long it has not changed, at least.
+    silent: Duration,
     changes: u32,
 }
 
@@ -58,12 +68,17 @@ impl Silence {
 
     /// Its record has this version. `now` is a time after it was read.
     pub(crate) fn sign(&mut self, worker: &WorkerId, version: u64, now: Duration) -> Sign {
-        let first = || Seen { version, since: now, changes: 0 };
+        let first = || Seen { version, looked: now, silent: Duration::ZERO, changes: 0 };
         let seen = self.seen.entry(worker.clone()).or_insert_with(first);
-        if seen.version != version {
-            *seen = Seen { version, since: now, changes: seen.changes + 1 };
+        match seen.version == version {
+            true => {
+                let unseen = now.saturating_sub(seen.looked);
+                seen.silent += unseen.min((self.lease / UNSEEN_MAX).max(UNSEEN_MIN));
+                seen.looked = seen.looked.max(now);
+            }
+            false => *seen = Seen { version, looked: now, silent: Duration::ZERO, changes: seen.changes + 1 },
         }
-        match now >= seen.since + self.lease {
+        match seen.silent >= self.lease {
             true => Sign::Over,
             false if seen.changes > LATE_MAX => Sign::Lives,
             false => Sign::None,
@@ -80,15 +95,33 @@ mod tests {
         let (worker, other) = (WorkerId::new("w1").unwrap(), WorkerId::new("w2").unwrap());
         let mut silence = Silence::new(Duration::from_secs(10));
         let mut sign = |worker, version, seconds| silence.sign(worker, version, Duration::from_secs(seconds));
-        assert_eq!(sign(&worker, 1, 100), Sign::None);
-        assert_eq!(sign(&worker, 1, 109), Sign::None);
+        for second in 100..110 {
+            assert_eq!(sign(&worker, 1, second), Sign::None);
+        }
         assert_eq!(sign(&other, 1, 109), Sign::None);
         assert_eq!(sign(&worker, 1, 110), Sign::Over);
-        assert_eq!(sign(&worker, 2, 111), Sign::None);
-        assert_eq!(sign(&worker, 2, 120), Sign::None);
+        for second in 111..121 {
+            assert_eq!(sign(&worker, 2, second), Sign::None);
+        }
         assert_eq!(sign(&worker, 2, 121), Sign::Over);
         assert_eq!(sign(&worker, 3, 122), Sign::Lives);
+        for second in 123..132 {
+            assert_eq!(sign(&worker, 3, second), Sign::Lives);
+        }
         assert_eq!(sign(&worker, 3, 132), Sign::Over);
-        assert_eq!(sign(&other, 1, 121), Sign::Over);
+    }
+
+    /// The engine was away for long: nobody could see a sign of life.
+    #[test]
+    fn what_nobody_saw_is_no_silence() {
+        let worker = WorkerId::new("w1").unwrap();
+        let mut silence = Silence::new(Duration::from_secs(10));
+        let mut sign = |version, seconds| silence.sign(&worker, version, Duration::from_secs(seconds));
+        assert_eq!(sign(1, 100), Sign::None);
+        assert_eq!(sign(1, 101), Sign::None);
+        for second in 200..207 {
+            assert_eq!(sign(1, second), Sign::None, "{second}");
+        }
+        assert_eq!(sign(1, 207), Sign::Over);
     }
 }

@@ -3,14 +3,14 @@
 //! What is here wires parts: the engine (`forebay-etcd`), the catalog of a home (`forebay-cluster`) and the messages
 //! between workers (`forebay-peers`).
 
-mod agreement;
 mod drain;
 mod join;
-mod measured;
+mod measured_engine;
 mod membership;
 mod metrics;
 mod requests;
 mod router;
+mod settings_drift;
 mod state;
 
 use std::borrow::Cow;
@@ -20,6 +20,7 @@ use std::time::Duration;
 use forebay_cache::{Cache, OtherWorkers};
 use forebay_catalog::Catalog;
 use forebay_cluster::{HomeCatalog, WorkerId};
+use forebay_env::sync::Mutex;
 use forebay_env::{Env, Task};
 use forebay_etcd::EtcdEngine;
 use forebay_peers::{Identity, OwnSettings, PeerServer, Peers};
@@ -37,8 +38,8 @@ use requests::{ForwardedRequests, PassedOn};
 use router::Router;
 use state::ClusterState;
 
-pub(crate) use agreement::{Agreement, Difference, aside};
 pub(crate) use join::{addresses, join};
+pub(crate) use settings_drift::{Agreement, Difference, aside};
 
 /// How often to check whether the slots are lost.
 const LOST_CHECK: Duration = Duration::from_millis(500);
@@ -149,6 +150,7 @@ impl Joined {
             cache: cache.clone(),
             router,
             moves,
+            busy_since: Mutex::default(),
             stop: stop_following.clone(),
             drained: drained.clone(),
         };

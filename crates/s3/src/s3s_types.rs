@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::time::UNIX_EPOCH;
 
-use forebay_cache::{Attributes, Conditions, IfRange, TagCondition};
+use forebay_cache::{Attributes, Conditions, IfRange, STAMP_HEADER, TagCondition};
 use forebay_types::{ETag, ObjectPath, SystemHeaders, Tags, UserMetadata, header_bytes, limits, sent_bytes};
 use http::header::{CACHE_CONTROL, IF_RANGE};
 use http::{Extensions, HeaderMap, HeaderName, HeaderValue, StatusCode};
@@ -133,8 +133,10 @@ pub(crate) fn no_cache(headers: &HeaderMap) -> bool {
 
 /// User metadata within its limits.
 pub(crate) fn user_metadata(metadata: Option<dto::Metadata>) -> S3Result<UserMetadata> {
-    let metadata: UserMetadata =
+    let mut metadata: UserMetadata =
         metadata.unwrap_or_default().into_iter().map(|(name, value)| (name.to_ascii_lowercase(), value)).collect();
+    // A client that copies objects from the bucket behind brings the stamps of other writes.
+    metadata.retain(|name, _| STAMP_HEADER.strip_prefix("x-amz-meta-") != Some(name));
     // A form may name what no header can.
     if metadata.keys().any(|name| HeaderName::try_from(format!("x-amz-meta-{name}")).is_err()) {
         return Err(invalid_argument("The name of user metadata must be one of a header."));

@@ -143,6 +143,9 @@ impl Moves {
             Err(error) => return self.world.note(format_args!("look: {error}")),
         };
         let Moved { release, take } = moves;
+        // A worker waits for what is in flight, but not for ever.
+        let idle = self.cache.idle(&release);
+        let release = if self.world.once_in(4) { release } else { idle };
         if !release.is_empty() {
             self.world.note(format_args!("releases {release:?}"));
             let lost = CancellationToken::new();

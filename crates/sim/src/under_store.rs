@@ -11,8 +11,8 @@ use forebay_env::Clock;
 use forebay_types::{BucketName, ByteRange, ETag, ObjectKey, ObjectPath, Tags};
 use forebay_ufs::memory::{MemoryRoot, MemoryUnderStore};
 use forebay_ufs::{
-    BucketInfo, BucketRoot, ByteStream, Condition, Error, ErrorKind, ListPage, ListRequest, RemoteBody, RemoteObject,
-    Result, Stored, UnderStore, Upload, UploadSource,
+    BucketInfo, BucketRoot, ByteStream, Condition, Error, ErrorKind, IsOurs, ListPage, ListRequest, RemoteBody,
+    RemoteObject, Result, Stored, UnderStore, Upload, UploadSource,
 };
 use futures::{FutureExt, StreamExt, stream};
 use parking_lot::Mutex;
@@ -402,7 +402,7 @@ impl UnderStore for SimUnderStore {
         self.write(Write::SetTags(key.clone(), tags.clone())).await.map(drop)
     }
 
-    async fn sweep(&self, _age: Duration) -> Result<u64> {
+    async fn sweep(&self, _age: Duration, _is_ours: IsOurs<'_>) -> Result<u64> {
         Ok(0)
     }
 

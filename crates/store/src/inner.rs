@@ -18,7 +18,7 @@ use crate::log::aborted::AbortedCommits;
 use crate::permits::Permits;
 use crate::prepared::Prepared;
 use crate::record::location::Position;
-use crate::room::wishes::Wishes;
+use crate::room::demand::Demand;
 use crate::segment::{Segment, SegmentKind};
 use crate::stream::Stream;
 use crate::table::{Objects, Values};
@@ -75,7 +75,7 @@ pub(crate) struct Inner {
     /// Wakes writers that wait for room, and tasks that wait until reclaim is done with a segment.
     pub(crate) room: Notify,
     /// The room that these writers want.
-    pub(crate) wishes: Wishes,
+    pub(crate) demand: Demand,
     /// Rounds of maintenance that have ended.
     pub(crate) rounds: AtomicU64,
     pub(crate) closed: AtomicBool,

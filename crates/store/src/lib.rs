@@ -8,7 +8,7 @@
 //! One [`Commit`] changes both in one step, behind one group commit. See `docs/on-disk-format.md`.
 
 mod apply;
-mod closed;
+mod clean_stop;
 mod commit;
 mod concatenate;
 mod damaged;

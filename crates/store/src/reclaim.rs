@@ -190,7 +190,7 @@ impl Inner {
         for volume in &self.volumes {
             let directory = &volume.directory;
             for _ in 0..MERGED_AT_ONCE {
-                let is_busy = self.is_tight(directory) || self.wishes.are_some() || directory.failed().is_some();
+                let is_busy = self.is_tight(directory) || self.demand.are_some() || directory.failed().is_some();
                 if is_busy || self.closed.load(Ordering::SeqCst) {
                     break;
                 }

@@ -14,7 +14,7 @@ use bytes::Bytes;
 use forebay_env::sync::atomic::Ordering;
 use forebay_env::{Disk, Env, HashState};
 
-use crate::closed;
+use crate::clean_stop;
 use crate::directory::log_list::{self, LogList};
 use crate::directory::{Directory, IDENTITY_FILE, SEGMENT_NUMBER_MAX, in_file};
 use crate::ids::SegmentKey;
@@ -63,7 +63,7 @@ pub(crate) async fn recover(env: &Env, disks: Vec<Arc<dyn Disk>>, settings: &Set
         let names = names.map_err(|error| Error::io(format!("could not read {}", directory.disk.label()), error))?;
         opened.push(open_segments(directory, &names).await?);
         let has = |name: &str| names.iter().any(|found| found == name);
-        closed.push((has(IDENTITY_FILE), has(closed::NAME)));
+        closed.push((has(IDENTITY_FILE), has(clean_stop::NAME)));
         let list = LogList::read(directory.disk.as_ref(), &names).await;
         listed.push(list.map_err(|error| in_file(directory, log_list::FORMAT.name, error))?);
     }
@@ -118,7 +118,7 @@ pub(crate) async fn recover(env: &Env, disks: Vec<Arc<dyn Disk>>, settings: &Set
     let was_closed = snapshot_is_sound && closed.iter().all(|(is_known, is_closed)| *is_closed || !is_known);
     roll.note().await?;
     for (directory, _) in directories.iter().zip(&closed).filter(|(_, (_, is_closed))| *is_closed) {
-        if let Err(error) = closed::unmark(directory.disk.as_ref()).await {
+        if let Err(error) = clean_stop::unmark(directory.disk.as_ref()).await {
             directory.fail(&format!("could not take away the mark of a clean stop: {error}"));
         }
     }

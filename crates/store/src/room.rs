@@ -1,6 +1,6 @@
 //! Room for writers: what they are promised, how they wait for it, and how reclaim learns how much they want.
 
-pub(crate) mod wishes;
+pub(crate) mod demand;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -121,7 +121,7 @@ impl Inner {
         }
         // One copy is no reason to evict others: a fill takes only room that reclaim makes anyway.
         let (_wish, stalled_max) = match class {
-            Class::Durable => (Some(self.wishes.add(bytes)), STALLED_MAX),
+            Class::Durable => (Some(self.demand.add(bytes)), STALLED_MAX),
             Class::Fill => (None, STALLED_MAX_OF_FILLS),
         };
         let mut progress = Progress::new(self, stalled_max);
@@ -198,12 +198,12 @@ impl Inner {
     /// Whether a writer waits for more room than any directory has, and this directory is the nearest of those that can
     /// give it. A wish that no directory can fulfil does not count: it would evict everything for nothing.
     pub(crate) fn is_asked_for(&self, index: usize) -> bool {
-        if !self.wishes.are_some() {
+        if !self.demand.are_some() {
             return false;
         }
         let rooms: Vec<u64> = self.volumes.iter().map(|volume| self.room_at_most(&volume.directory)).collect();
         let most = rooms.iter().copied().max().unwrap_or(0);
-        let Some(wish) = self.wishes.largest(most) else { return false };
+        let Some(wish) = self.demand.largest(most) else { return false };
         let able = (0..rooms.len()).filter(|at| rooms[*at] >= wish);
         let nearest = able.max_by_key(|at| self.volumes[*at].directory.unpromised_bytes());
         nearest == Some(index) && !(0..rooms.len()).any(|at| self.has_room(at, wish))

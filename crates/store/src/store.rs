@@ -22,15 +22,15 @@ use crate::permits::Permits;
 use crate::prepared::Prepared;
 use crate::record::extent::ExtentBody;
 use crate::record::object::{ObjectBody, extent_at};
+use crate::room::demand::Demand;
 use crate::room::look_at_space;
-use crate::room::wishes::Wishes;
 use crate::segment::SegmentKind;
 use crate::stream::Stream;
 use crate::table::{Row, entry_of};
 use crate::writer::{Staged, Writer};
 use crate::{
     Class, Commit, Counters, DamagedPlace, DirectoryHealth, Error, ErrorKind, Forgotten, Observer, Result, Retention,
-    Settings, Stalled, Usage, Versioned, closed, recovery,
+    Settings, Stalled, Usage, Versioned, clean_stop, recovery,
 };
 
 /// A store, shared by clones.
@@ -102,7 +102,7 @@ impl Store {
             turn: AtomicUsize::new(0),
             maintenance: Notify::new(),
             room: Notify::new(),
-            wishes: Wishes::default(),
+            demand: Demand::default(),
             rounds: AtomicU64::new(0),
             closed: AtomicBool::new(false),
             snapshot_at_bytes: AtomicU64::new(settings.snapshot_log_bytes),
@@ -371,7 +371,7 @@ impl Store {
         if result.is_ok() && inner.is_all_shown() {
             for volume in &inner.volumes {
                 let disk = volume.directory.disk.as_ref();
-                if let Err(error) = closed::mark(disk).await {
+                if let Err(error) = clean_stop::mark(disk).await {
                     tracing::warn!(directory = disk.label(), %error, "could not record the clean stop: if a data directory is missing at the next start, that start assumes a crash");
                 }
             }

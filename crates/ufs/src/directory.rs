@@ -31,7 +31,8 @@ use parking_lot::Mutex;
 use crate::error::not_found;
 use crate::file_meta::FileMeta;
 use crate::{
-    Condition, Error, ErrorKind, ListPage, ListRequest, RemoteBody, RemoteObject, Result, Stored, UnderStore, Upload,
+    Condition, Error, ErrorKind, IsOurs, ListPage, ListRequest, RemoteBody, RemoteObject, Result, Stored, UnderStore,
+    Upload,
 };
 use body::Temporary;
 pub use calls::DIRECTORY_CALLS_MAX;
@@ -246,13 +247,15 @@ impl Inner {
     }
 
     fn set_tags(&self, key: &str, tags: Tags) -> Result<()> {
-        let _names = self.names.lock();
+        let names = self.names.lock();
         let tree = self.tree()?;
         let opened = Self::open_object(&tree, key)?.ok_or_else(|| not_found(key))?;
         let stat = opened.file.metadata().map_err(|error| failed("look at a file", error))?;
         let mut meta = opened.meta.unwrap_or_else(|| FileMeta::foreign(meta::identity(&stat), &opened.object));
         meta.info.tags = tags;
-        meta::write(&tree, &opened.file, &stat, &meta)
+        meta::write(&tree, &opened.file, &stat, &meta)?;
+        drop(names);
+        opened.file.sync_all().map_err(|error| failed("sync a file", error))
     }
 
     fn sweep(&self, age: Duration) -> Result<u64> {
@@ -383,7 +386,7 @@ impl UnderStore for DirectoryStore {
         self.inner.calls.write(move || inner.set_tags(key.as_str(), tags)).await
     }
 
-    async fn sweep(&self, age: Duration) -> Result<u64> {
+    async fn sweep(&self, age: Duration, _is_ours: IsOurs<'_>) -> Result<u64> {
         let inner = Arc::clone(&self.inner);
         self.inner.calls.list(move || inner.sweep(age)).await
     }

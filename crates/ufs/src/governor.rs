@@ -22,8 +22,8 @@ use futures::future::BoxFuture;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    ByteStream, Condition, Error, ErrorKind, ListPage, ListRequest, RemoteBody, RemoteObject, Result, S3Target, Stored,
-    UnderStore, Upload, UploadSource,
+    ByteStream, Condition, Error, ErrorKind, IsOurs, ListPage, ListRequest, RemoteBody, RemoteObject, Result, S3Target,
+    Stored, UnderStore, Upload, UploadSource,
 };
 pub use limits::Governor;
 pub use root::GovernedRoot;
@@ -236,8 +236,8 @@ impl UnderStore for Governed {
         self.governor.run(self.caller(), Work::Write, "set_tags", self.inner.set_tags(key, tags)).await
     }
 
-    async fn sweep(&self, age: Duration) -> Result<u64> {
-        self.governor.run(self.caller(), Work::Write, "sweep", self.inner.sweep(age)).await
+    async fn sweep(&self, age: Duration, is_ours: IsOurs<'_>) -> Result<u64> {
+        self.governor.run(self.caller(), Work::Write, "sweep", self.inner.sweep(age, is_ours)).await
     }
 
     fn lists_by_token(&self) -> bool {

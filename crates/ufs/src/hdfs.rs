@@ -31,7 +31,8 @@ use tokio::sync::{Mutex, MutexGuard};
 
 use crate::error::not_found;
 use crate::{
-    Condition, Error, ErrorKind, ListPage, ListRequest, RemoteBody, RemoteObject, Result, Stored, UnderStore, Upload,
+    Condition, Error, ErrorKind, IsOurs, ListPage, ListRequest, RemoteBody, RemoteObject, Result, Stored, UnderStore,
+    Upload,
 };
 use meta::{Attributes, remote_etag};
 use remote::{Remote, Status};
@@ -269,7 +270,7 @@ impl UnderStore for HdfsStore {
         meta::write_tags(&self.remote, &status.path(), tags).await
     }
 
-    async fn sweep(&self, age: Duration) -> Result<u64> {
+    async fn sweep(&self, age: Duration, _is_ours: IsOurs<'_>) -> Result<u64> {
         // It lists all directories. What is left waits up to twice as long.
         let now = self.env.clock.monotonic();
         let mut swept = self.swept.lock().await;

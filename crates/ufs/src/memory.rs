@@ -15,8 +15,8 @@ use tokio::sync::watch;
 use crate::error::not_found;
 use crate::grouping::Grouping;
 use crate::{
-    BucketInfo, BucketRoot, Condition, Error, ErrorKind, ListPage, ListRequest, ListedObject, RemoteBody, RemoteObject,
-    Result, Stamp, Stored, UnderStore, Upload,
+    BucketInfo, BucketRoot, Condition, Error, ErrorKind, IsOurs, ListPage, ListRequest, ListedObject, RemoteBody,
+    RemoteObject, Result, Stamp, Stored, UnderStore, Upload,
 };
 
 /// For some pages with fewer names, MinIO says that nothing follows.
@@ -341,7 +341,7 @@ impl UnderStore for MemoryUnderStore {
         Ok(())
     }
 
-    async fn sweep(&self, _age: Duration) -> Result<u64> {
+    async fn sweep(&self, _age: Duration, _is_ours: IsOurs<'_>) -> Result<u64> {
         Ok(0)
     }
 

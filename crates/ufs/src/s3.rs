@@ -33,8 +33,8 @@ use futures::StreamExt;
 use tokio::sync::OnceCell;
 
 use crate::{
-    Condition, Error, ErrorKind, ListPage, ListRequest, RemoteBody, RemoteObject, Result, S3Target, Stored, UnderStore,
-    Upload,
+    Condition, Error, ErrorKind, IsOurs, ListPage, ListRequest, RemoteBody, RemoteObject, Result, S3Target, Stored,
+    UnderStore, Upload,
 };
 pub use connect::{S3Client, connect};
 use direct::{Direct, plain};
@@ -341,8 +341,8 @@ impl UnderStore for S3Store {
         result.map(drop).map_err(|error| classify(error, Effect::Write, failed))
     }
 
-    async fn sweep(&self, age: Duration) -> Result<u64> {
-        if self.settings.sweep_uploads { self.sweep_uploads(age).await } else { Ok(0) }
+    async fn sweep(&self, age: Duration, is_ours: IsOurs<'_>) -> Result<u64> {
+        if self.settings.sweep_uploads { self.sweep_uploads(age, is_ours).await } else { Ok(0) }
     }
 
     fn lists_by_token(&self) -> bool {

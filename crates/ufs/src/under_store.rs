@@ -11,6 +11,9 @@ use futures::stream::BoxStream;
 
 use crate::{Error, ErrorKind, Result, Stamp};
 
+/// Whether the caller is the only one that writes a key.
+pub type IsOurs<'a> = &'a (dyn Fn(&ObjectKey) -> bool + Send + Sync);
+
 /// Bytes of an object as they arrive.
 pub type ByteStream = BoxStream<'static, Result<Bytes>>;
 
@@ -185,8 +188,9 @@ pub trait UnderStore: Send + Sync + 'static {
     }
     async fn tags(&self, key: &ObjectKey) -> Result<Tags>;
     async fn set_tags(&self, key: &ObjectKey, tags: &Tags) -> Result<()>;
-    /// Removes what interrupted uploads of Forebay left more than `age` ago. Returns how many.
-    async fn sweep(&self, age: Duration) -> Result<u64>;
+    /// Removes what interrupted uploads of Forebay left more than `age` ago. Returns how many. Of keys that are not the
+    /// caller's, uploads may be in flight at other workers of a cluster.
+    async fn sweep(&self, age: Duration, is_ours: IsOurs<'_>) -> Result<u64>;
     /// Where requests pass through to, when this is S3.
     fn s3(&self) -> Option<S3Target> {
         None

@@ -169,8 +169,11 @@ async fn abandoned_uploads_are_swept_where_that_is_wanted() {
     for key in ["mine/a", "mine/b", "other"] {
         client.create_multipart_upload().bucket("swept").key(key).send().await.expect("an upload begins");
     }
-    assert_eq!(store.sweep(Duration::from_secs(3600)).await.expect("a sweep"), 0, "they are young");
-    assert_eq!(store.sweep(Duration::ZERO).await.expect("a sweep"), 2);
+    assert_eq!(store.sweep(Duration::from_secs(3600), &|_| true).await.expect("a sweep"), 0, "they are young");
+    let is_ours = |key: &ObjectKey| key.as_str() == "b";
+    assert_eq!(store.sweep(Duration::ZERO, &|_| false).await.expect("a sweep"), 0, "another worker writes them");
+    assert_eq!(store.sweep(Duration::ZERO, &is_ours).await.expect("a sweep"), 1);
+    assert_eq!(store.sweep(Duration::ZERO, &|_| true).await.expect("a sweep"), 1);
     let left = client.list_multipart_uploads().bucket("swept").send().await.expect("a list");
     assert_eq!(left.uploads().len(), 1, "what is outside of the prefix stays");
 }
@@ -215,7 +218,7 @@ async fn an_upload_that_is_under_way_in_one_lane_is_not_swept_by_the_other() {
     let _first = begun.acquire().await.expect("it is open");
     let uploads = client.list_multipart_uploads().bucket("slow").send().await.expect("a list");
     assert_eq!(uploads.uploads().len(), 1);
-    assert_eq!(lanes.background.sweep(Duration::ZERO).await.expect("a sweep"), 0);
+    assert_eq!(lanes.background.sweep(Duration::ZERO, &|_| true).await.expect("a sweep"), 0);
     may.add_permits(10);
     put.join().await.expect("the upload");
 }

@@ -2,8 +2,8 @@
 //!
 //! In a cluster, any worker may accept a write to the bucket. So the worker that deletes it marks its record first
 //! ([`BucketRecord::Deleting`]), and then asks all workers to see the mark: from there on they refuse writes to the
-//! bucket ([`Buckets::keep`]). Their answers name the slots that are at home there, and must cover all slots. A worker
-//! that gets a slot later sees the mark before it takes a write.
+//! bucket ([`Buckets::begin_write`]). Their answers name the slots that are at home there, and must cover all slots. A
+//! worker that gets a slot later sees the mark before it takes a write.
 //!
 //! The mark goes when the under store has answered. If the worker ends before, or gets no answer, another one takes the
 //! mark away, [`DELETION_MAX`] after it has seen it. What was sent to the under store has landed by then, or never

@@ -29,7 +29,7 @@ impl Worker {
     /// One of the tasks that fetch; ends when the worker stops.
     pub(crate) async fn fetch_loop(self: Arc<Self>, others: Arc<dyn OtherWorkers>) {
         loop {
-            let (key, path) = tokio::select! {
+            let next = tokio::select! {
                 biased;
                 () = self.stop.cancelled() => return,
                 next = self.home.copies.next() => next,
@@ -37,15 +37,15 @@ impl Worker {
             let ended = tokio::select! {
                 biased;
                 () = self.stop.cancelled() => return,
-                ended = self.fetch(others.as_ref(), &key, &path) => ended,
+                ended = self.fetch(others.as_ref(), &next.key, &next.path) => ended,
             };
-            let ended = ended.unwrap_or_else(|error| Ended::Failed(error.to_string()));
+            let (path, ended) = (&next.path, ended.unwrap_or_else(|error| Ended::Failed(error.to_string())));
             match &ended {
                 Ended::Done => {}
                 Ended::Failed(problem) => tracing::debug!(%path, problem, "bytes could not be fetched"),
                 Ended::Lost(problem) => tracing::debug!(%path, problem, "nobody has the bytes"),
             }
-            self.home.copies.end(&key, ended);
+            self.home.copies.end(&next, ended);
         }
     }
 
@@ -90,7 +90,10 @@ impl Worker {
             };
             failed = Some(format!("worker {worker}: {error}"));
         }
-        if let Some(problem) = failed.or_else(|| others.away()) {
+        // One that was away may have come back after the others were listed.
+        let back = |worker: String| format!("worker {worker} has just come back");
+        let came_back = || others.workers().into_iter().find(|worker| !workers.contains(worker)).map(back);
+        if let Some(problem) = failed.or_else(|| others.away()).or_else(came_back) {
             return Ok(Ended::Failed(problem));
         }
         // The key may have been written in the meantime.
@@ -140,7 +143,7 @@ impl Worker {
             Ok(_) => {
                 // The slot was given up meanwhile, after the look at what is here of it.
                 if !self.home.locks.has(path) {
-                    self.kept.ask_later(id, 0);
+                    self.held.ask_later(id, 0);
                 }
                 Ok(true)
             }

@@ -1,6 +1,7 @@
 //! Copies of a write at other workers, before it is acknowledged: `writeReplicas`.
 
 use std::cmp::Reverse;
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -13,10 +14,10 @@ use futures::stream::FuturesUnordered;
 use futures::{StreamExt, TryStreamExt};
 
 use super::CopyId;
-use super::sent::Undecided;
+use super::sent::{Asked, Undecided};
 use crate::persist::StoreSource;
 use crate::worker::Worker;
-use crate::{Error, ErrorKind, Fate, HeldBytes, NewCopy, OtherWorkers, Result};
+use crate::{Error, ErrorKind, Fate, HeldBytes, NewCopy, OtherWorkers, Result, Taker};
 
 /// After this time a client should try again.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
@@ -24,6 +25,10 @@ const RETRY_AFTER: Duration = Duration::from_secs(1);
 /// Before a copy of at least this size is sent, the other worker is asked whether it has room: a refusal does not
 /// arrive while the sender still writes more than the buffers on the way take.
 const ROOM_ASKED_BYTES: u64 = 64 << 10;
+
+/// A worker that has not taken a copy after this time, and the time for its bytes, is late: the next one is asked, too.
+const LATE: Duration = Duration::from_secs(1);
+const SLOW_BYTES_PER_SECOND: u64 = 16 << 20;
 
 /// A new object that is on stable storage here and at as many other workers as its policy asks for.
 pub(crate) struct Replicated {
@@ -77,11 +82,13 @@ impl Worker {
         if self.home.sent.see(&takers).0 {
             self.home.sent.recount();
         }
-        let workers = takers.into_iter().map(|taker| taker.worker);
-        let mut workers: Vec<_> = workers.filter(|worker| !self.home.sent.is_avoided(worker, bytes)).collect();
+        let asked = |taker: Taker| (self.home.sent.is_asked(&taker.worker, bytes), taker.worker);
+        let mut workers: Vec<_> = takers.into_iter().map(asked).filter(|(asked, _)| *asked != Asked::No).collect();
         let hash = path_hash(path);
-        workers.sort_by_cached_key(|worker| Reverse(records::stable_hash(format!("{worker}/{hash}").as_bytes())));
-        workers
+        workers.sort_by_cached_key(|(asked, worker)| {
+            (*asked, Reverse(records::stable_hash(format!("{worker}/{hash}").as_bytes())))
+        });
+        workers.into_iter().map(|(_, worker)| worker).collect()
     }
 
     /// Puts a new object on stable storage here and at other workers. `pieces`: other copies, whose bytes in this order
@@ -134,18 +141,41 @@ impl Worker {
         let metadata = object.metadata().await?;
         let mut takers = takers.into_iter();
         let (mut sending, mut taken, mut problem) = (FuturesUnordered::new(), Vec::new(), None);
+        // Those that are asked, and those of them that have not answered in time.
+        let (mut asked, mut late, mut has_waited) = (BTreeSet::new(), BTreeSet::new(), false);
+        let mut in_time = self.env.clock.sleep(LATE + Duration::from_secs(object.size() / SLOW_BYTES_PER_SECOND));
         while taken.len() < copies {
-            while sending.len() + taken.len() < copies
+            while sending.len() + taken.len() < copies + late.len()
                 && let Some(worker) = takers.next()
             {
                 let metadata = metadata.clone();
+                asked.insert(worker.clone());
                 sending.push(async move {
                     let sent = send_to(others, &worker, path, id, object, metadata, pieces).await;
                     (worker, sent)
                 });
             }
-            match sending.next().await {
-                Some((worker, Ok(()))) => taken.push(worker),
+            let next = tokio::select! {
+                biased;
+                next = sending.next() => next,
+                // Others are asked beside them.
+                () = &mut in_time, if !has_waited => {
+                    has_waited = true;
+                    if takers.len() > 0 {
+                        late.clone_from(&asked);
+                    }
+                    continue;
+                }
+            };
+            if let Some((worker, _)) = &next {
+                asked.remove(worker);
+                late.remove(worker);
+            }
+            match next {
+                Some((worker, Ok(()))) => {
+                    self.home.sent.has_taken(&worker);
+                    taken.push(worker);
+                }
                 Some((worker, Err(error))) => {
                     tracing::warn!(worker, %path, %error, "a worker did not accept a replica: another one is tried, if there is one");
                     let has_no_room = matches!(error.kind, ErrorKind::SlowDown | ErrorKind::InsufficientStorage);
@@ -155,6 +185,8 @@ impl Worker {
                 None => break,
             }
         }
+        // Others were quicker, although they were asked later.
+        late.iter().for_each(|worker| self.home.sent.avoid(worker, 0));
         Ok((taken, problem))
     }
 

@@ -12,8 +12,10 @@ use tokio::sync::Notify;
 use super::CopyId;
 use crate::Taker;
 
-/// A worker that could not take a copy is not asked again for so long.
-const AVOIDED: Duration = Duration::from_secs(5);
+/// A worker that could not take a copy is not asked again for so long: each time twice as long, until it takes one.
+/// When there are too few others, it is asked after the shortest time.
+const AVOIDED_MIN: Duration = Duration::from_secs(5);
+const AVOIDED_MAX: Duration = Duration::from_secs(60);
 
 /// What the home of keys knows of the copies that it has sent.
 pub(crate) struct SentCopies {
@@ -33,10 +35,20 @@ pub(crate) struct SentCopies {
     last_count: Mutex<Option<Count>>,
 }
 
+/// Whether a worker is asked to take a copy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Asked {
+    Yes,
+    /// Behind all others.
+    Last,
+    No,
+}
+
 /// A worker that is not asked for a while.
 #[derive(Debug, Clone, Copy)]
 struct Avoided {
     until: Duration,
+    time: Duration,
     /// It is asked for smaller ones.
     from_bytes: u64,
 }
@@ -100,16 +112,32 @@ impl SentCopies {
     pub(super) fn avoid(&self, worker: &str, from_bytes: u64) {
         let now = self.env.clock.monotonic();
         let mut avoided = self.avoided.lock();
-        let before =
-            avoided.get(worker).filter(|before| now < before.until).map_or(u64::MAX, |before| before.from_bytes);
-        let avoid = Avoided { until: now + AVOIDED, from_bytes: from_bytes.min(before) };
+        let avoid = match avoided.get(worker) {
+            // Of a write that began at the same time.
+            Some(before) if now < before.until => Avoided { from_bytes: from_bytes.min(before.from_bytes), ..*before },
+            before => {
+                let time = before.map_or(AVOIDED_MIN, |before| (before.time * 2).min(AVOIDED_MAX));
+                Avoided { until: now + time, time, from_bytes }
+            }
+        };
         avoided.insert(worker.to_owned(), avoid);
     }
 
-    pub(super) fn is_avoided(&self, worker: &str, bytes: u64) -> bool {
+    /// The worker has taken a copy.
+    pub(super) fn has_taken(&self, worker: &str) {
+        self.avoided.lock().remove(worker);
+    }
+
+    /// Whether a worker is asked to take a copy of this size.
+    pub(super) fn is_asked(&self, worker: &str, bytes: u64) -> Asked {
         let now = self.env.clock.monotonic();
-        let is_meant = |avoided: &Avoided| now < avoided.until && bytes >= avoided.from_bytes;
-        self.avoided.lock().get(worker).is_some_and(is_meant)
+        match self.avoided.lock().get(worker) {
+            Some(avoided) if now < avoided.until && bytes >= avoided.from_bytes => {
+                let since = avoided.until - avoided.time;
+                if now < since + AVOIDED_MIN { Asked::No } else { Asked::Last }
+            }
+            Some(_) | None => Asked::Yes,
+        }
     }
 
     fn mark(&self) -> Mark {

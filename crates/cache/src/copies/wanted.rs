@@ -35,6 +35,15 @@ pub(super) enum Ended {
     Failed(Problem),
 }
 
+/// What one task is to fetch.
+#[derive(Debug, Clone)]
+pub(super) struct Fetch {
+    pub(super) key: Bytes,
+    pub(super) path: ObjectPath,
+    /// When the slot of a key is lost and gained during a fetch, the key is wanted again, under another number.
+    number: u64,
+}
+
 pub(crate) struct WantedCopies {
     env: Env,
     state: Mutex<State>,
@@ -45,6 +54,8 @@ pub(crate) struct WantedCopies {
 struct State {
     /// By the keys of the records.
     wanted: BTreeMap<Bytes, Wanted>,
+    /// The number of the newest of them.
+    newest: u64,
     /// May hold keys twice, and such as are not wanted any more.
     ready: VecDeque<Bytes>,
     /// After a failure: when their time comes.
@@ -66,6 +77,7 @@ pub(crate) enum Awaited {
 
 struct Wanted {
     path: ObjectPath,
+    number: u64,
     /// While somebody waits for the bytes.
     waiting: Option<(oneshot::Sender<Result<(), Problem>>, Outcome)>,
     is_in_flight: bool,
@@ -107,7 +119,7 @@ impl WantedCopies {
     }
 
     /// The next key whose bytes are to be fetched, when it is time.
-    pub(super) async fn next(&self) -> (Bytes, ObjectPath) {
+    pub(super) async fn next(&self) -> Fetch {
         loop {
             let changed = self.changed.notified();
             let now = self.env.clock.monotonic();
@@ -128,9 +140,10 @@ impl WantedCopies {
         }
     }
 
-    pub(super) fn end(&self, key: &Bytes, ended: Ended) {
+    pub(super) fn end(&self, fetch: &Fetch, ended: Ended) {
+        let key = &fetch.key;
         let mut state = self.state.lock();
-        let Some(wanted) = state.wanted.get_mut(key) else { return };
+        let Some(wanted) = state.wanted.get_mut(key).filter(|wanted| wanted.number == fetch.number) else { return };
         wanted.is_in_flight = false;
         let waiting = wanted.waiting.take();
         let result = match ended {
@@ -190,9 +203,17 @@ impl WantedCopies {
 
 impl State {
     fn want(&mut self, key: &Bytes, path: &ObjectPath) -> &mut Wanted {
-        let new =
-            || Wanted { path: path.clone(), waiting: None, is_in_flight: false, retry_at: None, failed_since_ms: None };
-        self.wanted.entry(key.clone()).or_insert_with(new)
+        self.wanted.entry(key.clone()).or_insert_with(|| {
+            self.newest += 1;
+            Wanted {
+                path: path.clone(),
+                number: self.newest,
+                waiting: None,
+                is_in_flight: false,
+                retry_at: None,
+                failed_since_ms: None,
+            }
+        })
     }
 
     fn note_failure(&mut self, key: &Bytes, problem: &str, now_ms: u64) {
@@ -216,7 +237,7 @@ impl State {
     }
 
     /// The next key and, if there is none, when the next one's time comes.
-    fn take(&mut self, now: Duration) -> (Option<(Bytes, ObjectPath)>, Option<Duration>) {
+    fn take(&mut self, now: Duration) -> (Option<Fetch>, Option<Duration>) {
         while let Some((at, key)) = self.later.pop_front_if(|(at, _)| *at <= now) {
             if self.wanted.get(&key).is_some_and(|wanted| wanted.retry_at == Some(at)) {
                 self.ready.push_back(key);
@@ -225,7 +246,7 @@ impl State {
         while let Some(key) = self.ready.pop_front() {
             if let Some(wanted) = self.wanted.get_mut(&key).filter(|wanted| !wanted.is_in_flight) {
                 (wanted.is_in_flight, wanted.retry_at) = (true, None);
-                return (Some((key, wanted.path.clone())), None);
+                return (Some(Fetch { key, path: wanted.path.clone(), number: wanted.number }), None);
             }
         }
         (None, self.later.front().map(|(at, _)| *at))
@@ -255,8 +276,8 @@ mod tests {
         }
         let fail = async |problem: &str| {
             for _ in 0..copies.count() {
-                let (key, _) = copies.next().await;
-                copies.end(&key, Ended::Failed(problem.to_owned()));
+                let fetch = copies.next().await;
+                copies.end(&fetch, Ended::Failed(problem.to_owned()));
             }
         };
         assert_eq!(copies.unavailable(), (0, Vec::new()));
@@ -270,16 +291,32 @@ mod tests {
             UnavailableBytes { path: "/bucket/00".into(), since_ms: began_ms, problem: "w1 does not run".into() };
         assert_eq!(named.first(), Some(&first));
 
-        copies.end(&key_of(0), Ended::Done);
-        copies.end(&key_of(1), Ended::Lost("it is gone".to_owned()));
+        clock.advance(PAUSE);
+        let (first, second) = (copies.next().await, copies.next().await);
+        copies.end(&first, Ended::Done);
+        copies.end(&second, Ended::Lost("it is gone".to_owned()));
         copies.drop_all(|path| *path == path_of(2));
         let (failed, named) = copies.unavailable();
         assert_eq!((failed, named.len()), (NAMED_MAX + 2, NAMED_MAX - 3));
-        clock.advance(PAUSE);
         fail("w1 does not run").await;
         let (failed, named) = copies.unavailable();
         assert_eq!((failed, named.len()), (NAMED_MAX + 2, NAMED_MAX), "others are named in their place");
         copies.drop_all(|_| true);
         assert_eq!(copies.unavailable(), (0, Vec::new()));
+    }
+
+    /// The slot of the key is lost and gained during the fetch.
+    #[tokio::test]
+    async fn the_end_of_a_fetch_is_not_that_of_a_later_want() {
+        let copies = WantedCopies::new(Env::simulated(0).0);
+        copies.add(key_of(0), &path_of(0));
+        let old = copies.next().await;
+        copies.drop_all(|_| true);
+        copies.add(key_of(0), &path_of(0));
+        copies.end(&old, Ended::Done);
+        assert_eq!(copies.count(), 1, "nobody has fetched it");
+        let new = copies.next().await;
+        copies.end(&new, Ended::Done);
+        assert_eq!(copies.count(), 0);
     }
 }

@@ -39,7 +39,7 @@ impl Worker {
         })
         .await?;
         self.read_requests(Gain::All, |path, start| self.home.settle.mark_earlier_request(path, start)).await?;
-        if self.home.doubt.is_new() {
+        if self.home.stale_records.is_new() {
             self.home.settle.mark_all_earlier();
         }
         // This worker may have the only bytes of keys that are at home elsewhere.

@@ -49,6 +49,15 @@ impl Worker {
         Ok(())
     }
 
+    /// See [`crate::Cache::idle`].
+    pub(crate) fn idle(&self, slots: &SlotSet) -> SlotSet {
+        let mut idle = slots.clone();
+        for locks in self.home.all_locks() {
+            idle.take_off(&locks.held_of(slots));
+        }
+        idle
+    }
+
     /// Parts of uploads to these slots no longer count as space here.
     pub(crate) async fn forget_parts(&self, slots: &SlotSet) -> Result<()> {
         let mut range = records::all_uploads_range();

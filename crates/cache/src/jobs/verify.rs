@@ -202,7 +202,7 @@ async fn compare_once(
     let fence = worker.home.fence.read(path);
     // In the foreground, like a client's request, and without the lock of writes, which must not be held for as long as
     // an under store takes.
-    let answer = mount.foreground.head(&path.key).await.inspect(|_| worker.home.absences.end(path));
+    let answer = mount.foreground.head(&path.key).await.inspect(|_| worker.home.negative_cache.end(path));
     let remote = match answer {
         Ok(remote) => Some(Remote { size: remote.info.size, remote_etag: remote.remote_etag }),
         Err(error) if error.kind == UfsKind::NotFound => None,

@@ -48,7 +48,10 @@ impl Worker {
             Ok(HomeRecord { key: key.to_vec(), value: value.to_vec(), checksums })
         });
         let records = records.collect::<Result<Vec<_>>>()?;
-        if self.losses() != losses {
+        // Records are lacking of slots that were given up meanwhile.
+        let mut given_up = slots.clone();
+        self.catalog.slots().iter().for_each(|still| given_up.take_off(still));
+        if self.losses() != losses || !given_up.is_empty() {
             return Err(not_all_at_home());
         }
         Ok(HomeRecords { slots, records, end })

@@ -120,13 +120,13 @@ impl Worker {
     /// What was listed below a path, or found to be absent, is asked for again.
     pub(crate) fn drop_pages_in(&self, scope: &Scope) {
         self.home.pages.drop_in(scope);
-        self.home.absences.drop_in(scope);
+        self.home.negative_cache.drop_in(scope);
         self.show_kept_pages();
     }
 
     /// The under store is about to be asked for a listing.
     pub(super) fn drop_absences_below(&self, bucket: &BucketName, prefix: &str) {
-        self.home.absences.drop_in(&Scope { bucket: Some(bucket.clone()), prefix: prefix.to_owned() });
+        self.home.negative_cache.drop_in(&Scope { bucket: Some(bucket.clone()), prefix: prefix.to_owned() });
     }
 
     /// The bucket is deleted or created: what was listed is another one's.

@@ -7,8 +7,8 @@ use forebay_types::{ETag, Generation, ObjectPath, PathPolicy, WriteMode};
 use forebay_ufs::{ErrorKind as UfsKind, RemoteBody};
 
 use crate::list::positions::Change;
-use crate::read::absences::Absence;
 use crate::read::fill::{Answered, is_copy_of};
+use crate::read::negative_cache::Absence;
 use crate::read::pages::Pages;
 use crate::read::remote::{Purpose, RemoteState, WholeBody, keeps_reads, keeps_reads_of};
 use crate::read::silence::{ANSWER_MAX, Validation};
@@ -94,7 +94,7 @@ impl Worker {
 
     /// Whether the under store is known not to have a key, of which there is no copy and no record in the catalog.
     pub(super) fn is_known_absent(&self, path: &ObjectPath, policy: &PathPolicy) -> bool {
-        let Some(Absence { fence, asked, .. }) = self.home.absences.find(path) else { return false };
+        let Some(Absence { fence, asked, .. }) = self.home.negative_cache.find(path) else { return false };
         let ttl = policy.metadata_ttl.0.min(policy.list_ttl.0);
         let is_fresh = keeps_reads(policy) && self.env.clock.monotonic().saturating_sub(asked) < ttl;
         // The locks first: a request that ends in between has advanced the fence.
@@ -245,7 +245,7 @@ impl Worker {
     /// Called before the under store is asked for an object.
     fn question(&self, path: &ObjectPath) -> Question {
         let fence = self.home.fence.read(path);
-        let absence = self.home.absences.question(path, fence, self.env.clock.monotonic());
+        let absence = self.home.negative_cache.question(path, fence, self.env.clock.monotonic());
         Question { fence, absence, is_settled: self.home.locks.has(path) && self.home.settle.wait(path).is_zero() }
     }
 
@@ -253,8 +253,8 @@ impl Worker {
     fn note_answer(&self, path: &ObjectPath, question: Question, error: Option<&forebay_ufs::Error>) {
         self.note_told(path, error);
         match error.map(|error| error.kind) {
-            None => self.home.absences.end(path),
-            Some(UfsKind::NotFound) if question.is_settled => self.home.absences.keep(path, question.absence),
+            None => self.home.negative_cache.end(path),
+            Some(UfsKind::NotFound) if question.is_settled => self.home.negative_cache.keep(path, question.absence),
             Some(_) => {}
         }
     }
@@ -275,7 +275,7 @@ impl Worker {
     }
 
     /// The under store does not have this version.
-    pub(super) fn outdated(&self, path: &ObjectPath, copy: Option<Generation>) {
+    pub(crate) fn outdated(&self, path: &ObjectPath, copy: Option<Generation>) {
         if let Some(generation) = copy
             && self.store.evict(&Self::store_key(path), generation)
         {

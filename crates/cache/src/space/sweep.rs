@@ -8,7 +8,7 @@ use bytes::Bytes;
 use forebay_catalog::records::{self, PartRecord, Scope, UploadRecord};
 use forebay_catalog::{Check, LocalChange, Transaction};
 use forebay_store::ValueWrite;
-use forebay_types::{BucketName, Durability, Generation, ObjectPath};
+use forebay_types::{BucketName, Durability, Generation, ObjectKey, ObjectPath};
 
 use crate::list::positions::Change;
 use crate::worker::Worker;
@@ -34,7 +34,7 @@ impl Worker {
         self.home.settle.sweep(|path| self.home.positions.changed(path, || Change::Unknown));
         self.drop_old_pages();
         if self.home.settle.is_earlier_over() {
-            self.home.doubt.note(self.catalog.as_ref()).await?;
+            self.home.stale_records.note(self.catalog.as_ref()).await?;
         }
         self.sweep_requests().await?;
         let removed = self.sweep_uploads().await?;
@@ -51,7 +51,8 @@ impl Worker {
 
     async fn sweep_bucket(&self, bucket: &BucketName) -> Result<()> {
         let mount = self.buckets.mount(bucket).await?;
-        let removed = mount.background.sweep(self.settings.leftover_timeout.0).await?;
+        let is_ours = |key: &ObjectKey| self.home.locks.has(&ObjectPath::new(bucket.clone(), key.clone()));
+        let removed = mount.background.sweep(self.settings.leftover_timeout.0, &is_ours).await?;
         self.metrics.leftovers_removed.inc_by(removed);
         Ok(())
     }

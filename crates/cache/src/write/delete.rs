@@ -24,7 +24,7 @@ impl Worker {
     pub(crate) async fn delete(&self, path: &ObjectPath, conditions: &Conditions) -> Result<()> {
         let policy = self.policies.resolve(path);
         let mount = self.buckets.mount_for_write(path).await?;
-        let _kept = self.buckets.keep(&path.bucket).await?;
+        let _write = self.buckets.begin_write(&path.bucket).await?;
         match policy.write_mode {
             WriteMode::ReadOnly => Err(Error::read_only(path)),
             WriteMode::WriteBack | WriteMode::Transient => self.delete_back(path, &policy, &mount, conditions).await,
@@ -44,14 +44,15 @@ impl Worker {
     ) -> Result<()> {
         let _lock = self.lock_key(path).await?;
         let current = self.current(path).await?;
-        self.check_write(path, policy, mount, conditions).await?;
+        let condition = self.check_write(path, policy, mount, conditions).await?;
         if current.record.as_ref().is_some_and(|record| record.state == State::Tombstone) {
             return Ok(());
         }
         let generation = self.next_generation();
-        let now = (generation, self.home.write_times.next());
-        let (base, (dirty_since, dirty_since_ms)) = self.base_and_age(path, policy, &current, now);
-        let tombstone = tombstone(generation, now.1, base, dirty_since, dirty_since_ms);
+        let now_ms = self.home.write_times.next();
+        let (dirty_since, dirty_since_ms) = current.dirty_since((generation, now_ms));
+        let base = self.base(path, policy, &current, condition);
+        let tombstone = tombstone(generation, now_ms, base, dirty_since, dirty_since_ms);
         let local = LocalChange { forget: vec![Self::store_key(path)], ..LocalChange::default() };
         let transaction = Transaction { local, durability: policy.durability, ..Transaction::default() };
         self.change_record(path, &current, Some(&tombstone), transaction).await?;

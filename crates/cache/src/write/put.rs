@@ -18,9 +18,10 @@ use crate::list::positions;
 use crate::metadata::{Annex, new_object};
 use crate::persist::{Entry, Left};
 use crate::read::memory_tier::MemoryObject;
-use crate::space::Reservation;
+use crate::space::{Reservation, Space};
 use crate::worker::{Current, Located, Worker};
 use crate::write::change::{end_intent, intent, unnoted};
+use crate::write::receive::check_size;
 use crate::{Attributes, Conditions, Error, ErrorKind, ListedObject, Mount, PutObject, Result, Written};
 
 /// The bytes of a new object.
@@ -84,6 +85,7 @@ impl Worker {
     /// The main flow of a write.
     pub(crate) async fn put(self: &Arc<Self>, request: PutObject) -> Result<Written> {
         let PutObject { path, body, attributes, conditions } = request;
+        check_size(&body)?;
         self.check_disks()?;
         let policy = self.policies.resolve(&path);
         let class = attributes.headers.storage_class.as_deref();
@@ -107,7 +109,7 @@ impl Worker {
     pub(crate) fn admit(&self, policy: &PathPolicy, path: &ObjectPath, size: u64) -> Result<Admission> {
         match self.mode_with_copies(policy, policy.write_mode_of(size), path, size)? {
             WriteMode::ReadOnly => Err(Error::read_only(path)),
-            mode @ (WriteMode::WriteThrough | WriteMode::NoCache) => Ok(Admission { mode, _reservation: None }),
+            mode @ (WriteMode::WriteThrough | WriteMode::NoCache) => self.admit_passing(mode, path, size),
             mode @ (WriteMode::WriteBack | WriteMode::Transient) => {
                 match self.space.reserve(&self.store, &path.bucket, size) {
                     Some(reservation) => Ok(Admission { mode, _reservation: Some(reservation) }),
@@ -120,23 +122,39 @@ impl Worker {
     /// For bytes that are already pinned: refusing them would free nothing.
     pub(crate) fn admit_pinned(&self, policy: &PathPolicy, path: &ObjectPath, size: u64) -> Result<Admission> {
         match self.mode_with_copies(policy, policy.write_mode_of(size), path, size)? {
-            mode @ (WriteMode::WriteBack | WriteMode::Transient) => Ok(Admission { mode, _reservation: None }),
-            WriteMode::ReadOnly | WriteMode::WriteThrough | WriteMode::NoCache => self.admit(policy, path, size),
+            WriteMode::ReadOnly => Err(Error::read_only(path)),
+            mode => Ok(Admission { mode, _reservation: None }),
         }
     }
 
     fn admit_when_full(&self, policy: &PathPolicy, path: &ObjectPath, size: u64) -> Result<Admission> {
         match (policy.pinned_full, policy.write_mode) {
-            (PinnedFull::WriteThrough, WriteMode::WriteBack) => {
-                Ok(Admission { mode: WriteMode::WriteThrough, _reservation: None })
-            }
+            (PinnedFull::WriteThrough, WriteMode::WriteBack) => self.admit_passing(WriteMode::WriteThrough, path, size),
             (PinnedFull::Reject | PinnedFull::WriteThrough, _) => Err(self.pinned_full(path, size)),
         }
     }
 
+    /// For a body that goes through: it is stored here until the under store has it, and takes its room when it is
+    /// announced.
+    fn admit_passing(&self, mode: WriteMode, path: &ObjectPath, size: u64) -> Result<Admission> {
+        if let Some(reservation) = self.space.reserve_passing(&self.store, &path.bucket, size) {
+            return Ok(Admission { mode, _reservation: Some(reservation) });
+        }
+        let largest = Space::largest(self.store.usage().capacity_bytes);
+        if size > largest {
+            let context = format!("{size} bytes are more than the {largest} that one write may take of the cache");
+            return Err(Error::new(ErrorKind::InsufficientStorage, context));
+        }
+        if self.space.is_rejection_told(self.env.clock.monotonic()) {
+            tracing::warn!(%path, size, "a write is refused: other writes on their way to the under store fill their share of the cache");
+        }
+        let context = format!("{path}: other writes on their way to the under store fill their share of the cache");
+        Err(Error::new(ErrorKind::SlowDown, context))
+    }
+
     /// The error for bytes that cannot be pinned now, or that can never be pinned.
     pub(crate) fn pinned_full(&self, path: &ObjectPath, size: u64) -> Error {
-        let largest = self.space.largest(self.store.usage().capacity_bytes);
+        let largest = Space::largest(self.space.pinned_limit(self.store.usage().capacity_bytes));
         if size > largest {
             let context = format!(
                 "{size} bytes are more than the {largest} that one write may pin: use smaller parts, or raise cache.pinned_ratio or store.size"
@@ -158,7 +176,7 @@ impl Worker {
 
     /// The caller must not drop this before it has ended.
     pub(crate) async fn write(&self, pending: Pending, mount: &Mount, admission: &Admission) -> Result<Written> {
-        let _kept = self.buckets.keep(&pending.path.bucket).await?;
+        let _write = self.buckets.begin_write(&pending.path.bucket).await?;
         match admission.mode {
             WriteMode::WriteBack => self.write_back(pending, mount, State::Dirty).await,
             WriteMode::Transient => self.write_back(pending, mount, State::Transient).await,
@@ -175,10 +193,11 @@ impl Worker {
         let Pending { path, policy, source, mut info, conditions, small, with } = pending;
         let _lock = self.lock_key(&path).await?;
         let current = self.current(&path).await?;
-        self.check_write(&path, &policy, mount, &conditions).await?;
+        let condition = self.check_write(&path, &policy, mount, &conditions).await?;
         let generation = self.next_generation();
         info.last_modified_ms = self.home.write_times.next();
-        let mut record = self.record_of_write(&path, &policy, &current, state, generation, &info);
+        let base = self.base(&path, &policy, &current, condition);
+        let mut record = self.record_of_write(&current, base, state, generation, &info);
         let object = new_object(&path, &policy, generation, &info, true);
         let pieces = source.pieces();
         let mut staged = source.stage(&self.store, object).await?;
@@ -205,15 +224,13 @@ impl Worker {
 
     fn record_of_write(
         &self,
-        path: &ObjectPath,
-        policy: &PathPolicy,
         current: &Current,
+        base: Base,
         state: State,
         generation: Generation,
         info: &ObjectInfo,
     ) -> ObjectRecord {
-        let now = (generation, info.last_modified_ms);
-        let (base, (dirty_since, dirty_since_ms)) = self.base_and_age(path, policy, current, now);
+        let (dirty_since, dirty_since_ms) = current.dirty_since((generation, info.last_modified_ms));
         ObjectRecord {
             state,
             generation,
@@ -228,22 +245,22 @@ impl Worker {
         }
     }
 
-    /// What the under store is known to hold, and since when it lacks a version.
-    pub(crate) fn base_and_age(
-        &self,
-        path: &ObjectPath,
-        policy: &PathPolicy,
-        current: &Current,
-        now: (Generation, u64),
-    ) -> (Base, (Generation, u64)) {
+    /// What the under store is known to hold before a write. `condition` is that of [`Worker::check_write`].
+    pub(crate) fn base(&self, path: &ObjectPath, policy: &PathPolicy, current: &Current, condition: Condition) -> Base {
         match &current.record {
             Some(record) => match record.state {
-                State::Dirty | State::Tombstone => (record.base.clone(), (record.dirty_since, record.dirty_since_ms)),
-                State::Transient | State::Conflict => (Base::Unknown, now),
+                State::Dirty | State::Tombstone => record.base.clone(),
+                State::Transient | State::Conflict => Base::Unknown,
             },
-            // An ETag that has outlived its TTL proves nothing: another client may have written since, before this
-            // write.
-            None => (self.fresh_remote_etag(path, policy).map_or(Base::Unknown, Base::Present), now),
+            // The under store was asked, but one of our own requests may still land.
+            None if !matches!(condition, Condition::Always) && !self.home.settle.wait(path).is_zero() => Base::Unknown,
+            None => match condition {
+                Condition::Matches(etag) => Base::Present(etag),
+                Condition::Absent => Base::Absent,
+                // An ETag that has outlived its TTL proves nothing: another client may have written since, before this
+                // write.
+                Condition::Always => self.fresh_remote_etag(path, policy).map_or(Base::Unknown, Base::Present),
+            },
         }
     }
 
@@ -396,9 +413,12 @@ impl Worker {
                 Ok(Condition::Always)
             }
             Located::Deleted => conditions.check_write(None, None).map(|()| Condition::Always),
-            Located::Elsewhere { .. } => match mount.foreground.head(&path.key).await {
+            Located::Elsewhere { copy } => match mount.foreground.head(&path.key).await {
                 Ok(remote) => {
-                    self.home.absences.end(path);
+                    self.home.negative_cache.end(path);
+                    // A client that is refused because of what others wrote reads it next.
+                    let outdated = copy.filter(|copy| Self::remote_etag_of(copy).as_ref() != Some(&remote.remote_etag));
+                    self.outdated(path, outdated.map(|copy| copy.generation()));
                     conditions.check_write(Some(&remote.info), Some(&remote.remote_etag))?;
                     Ok(Condition::Matches(remote.remote_etag))
                 }

@@ -23,18 +23,23 @@ pub(crate) struct Received {
 /// The algorithm that S3 uses when a client names none.
 pub(crate) const ALGORITHM_DEFAULT: Algorithm = Algorithm::Crc64Nvme;
 
+/// # Errors
+/// `EntityTooLarge`, before room is made for the body.
+pub(crate) fn check_size(body: &Incoming) -> Result<()> {
+    if body.size <= PUT_BYTES_MAX {
+        return Ok(());
+    }
+    let context = format!("a body of {} bytes is above 5 GiB", body.size);
+    let detail = Detail::AboveLimit { size: body.size, limit: PUT_BYTES_MAX };
+    Err(Error::new(ErrorKind::EntityTooLarge, context).with(detail))
+}
+
 impl Worker {
     /// Holds only the bytes that have arrived, and at most one extent of a large body, because the client may be slow.
     ///
     /// # Errors
-    /// What is wrong with the body: `IncompleteBody`, `BadDigest`, `PayloadHashMismatch`, `ChecksumMismatch`,
-    /// `EntityTooLarge`, `Body`.
+    /// What is wrong with the body: `IncompleteBody`, `BadDigest`, `PayloadHashMismatch`, `ChecksumMismatch`, `Body`.
     pub(crate) async fn receive(&self, mut body: Incoming, also: Option<Algorithm>) -> Result<Received> {
-        if body.size > PUT_BYTES_MAX {
-            let context = format!("a body of {} bytes is above 5 GiB", body.size);
-            let detail = Detail::AboveLimit { size: body.size, limit: PUT_BYTES_MAX };
-            return Err(Error::new(ErrorKind::EntityTooLarge, context).with(detail));
-        }
         let mut writer = self.store.writer(Class::Durable, body.size).await?;
         let mut digests = Digests::new(&algorithms(&body, also), body.sha256.is_some());
         if self.memory.takes(body.size) {

@@ -25,7 +25,7 @@ impl Worker {
                 Located::Deleted => return Err(Error::not_found(path)),
                 Located::Elsewhere { .. } => {
                     let mount = self.buckets.mount(&path.bucket).await?;
-                    let tags = mount.foreground.tags(&path.key).await.inspect(|_| self.home.absences.end(path));
+                    let tags = mount.foreground.tags(&path.key).await.inspect(|_| self.home.negative_cache.end(path));
                     if !self.is_here(path).await? {
                         return tags.map_err(|error| Error::from(error).of_read());
                     }

@@ -10,7 +10,7 @@ use forebay_cache::{
 use forebay_catalog::records;
 use forebay_types::{BucketName, ObjectPath, Tags, WriteMode};
 use forebay_ufs::memory::{MemoryRoot, Mood};
-use forebay_ufs::{BucketInfo, BucketRoot, UnderStore};
+use forebay_ufs::{BucketInfo, BucketRoot, ErrorKind as UfsKind, UnderStore};
 use futures::StreamExt;
 use futures::channel::oneshot;
 use parking_lot::Mutex;
@@ -126,12 +126,31 @@ async fn a_bucket_is_forgotten_before_it_is_deleted() {
     assert_eq!(root.bucket(&bucket).unwrap().contents().get("key").unwrap(), "value");
 }
 
+/// Nobody knows a bucket that was to be deleted, until the under store has said something of it.
+#[tokio::test]
+async fn a_bucket_that_could_not_be_deleted_takes_writes_in_an_outage() {
+    let (mut bench, root, bucket) = with_late_root(Setup::new(WriteMode::WriteBack)).await;
+    bench.cache.put(put_of("key", incoming("value".into()))).await.unwrap();
+    bench.drain().await;
+    bench.cache.delete(&put_of("key", incoming("".into())).path, &Conditions::default()).await.unwrap();
+    bench.drain().await;
+    *root.is_away.lock() = true;
+    assert_eq!(kind(bench.cache.delete_bucket(&bucket).await), Some(ErrorKind::Unavailable));
+    bench.cache.put(put_of("key", incoming("later".into()))).await.unwrap();
+    bench.restart().await;
+    bench.cache.put(put_of("more", incoming("later".into()))).await.unwrap();
+    *root.is_away.lock() = false;
+    bench.drain().await;
+    assert_eq!(root.root.bucket(&bucket).unwrap().contents().len(), 2);
+}
+
 /// Its answers about one bucket come late, when they no longer hold.
 #[derive(Default)]
 pub(crate) struct LateRoot {
     root: MemoryRoot,
     is_late: Mutex<bool>,
     deletes_late: Mutex<bool>,
+    is_away: Mutex<bool>,
     waiting: Mutex<Vec<oneshot::Sender<()>>>,
 }
 
@@ -140,6 +159,13 @@ impl LateRoot {
         let (answer, answered) = oneshot::channel();
         self.waiting.lock().push(answer);
         answered.await.expect("an answer");
+    }
+
+    fn reached(&self) -> forebay_ufs::Result<()> {
+        match *self.is_away.lock() {
+            true => Err(forebay_ufs::Error::new(UfsKind::Unavailable, "it is out of reach")),
+            false => Ok(()),
+        }
     }
 
     pub(crate) fn set_late(&self, is_late: bool) {
@@ -166,6 +192,7 @@ impl BucketRoot for LateRoot {
     }
 
     async fn delete(&self, name: &BucketName) -> forebay_ufs::Result<()> {
+        self.reached()?;
         if *self.deletes_late.lock() {
             self.answered().await;
         }
@@ -173,6 +200,7 @@ impl BucketRoot for LateRoot {
     }
 
     async fn open(&self, name: &BucketName) -> forebay_ufs::Result<Option<Arc<dyn UnderStore>>> {
+        self.reached()?;
         let found = self.root.open(name).await;
         if *self.is_late.lock() {
             self.answered().await;

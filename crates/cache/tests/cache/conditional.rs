@@ -3,7 +3,10 @@
 use forebay_cache::{Conditions, Error, ErrorKind, GetObject, Result, TagCondition};
 use forebay_types::{ETag, WriteMode};
 
-use crate::support::{Bench, get_request, if_absent, if_matches, kind};
+use md5::{Digest, Md5};
+
+use crate::support::gate::Way;
+use crate::support::{Bench, get_request, if_absent, if_matches, kind, path};
 
 fn unless_matches(etag: &ETag) -> Conditions {
     Conditions { if_none_match: Some(TagCondition::OneOf(vec![etag.clone()])), ..Conditions::default() }
@@ -54,4 +57,49 @@ async fn a_read_whose_condition_fails_fetches_no_bytes() {
     assert_eq!(kind(get_if(&bench, if_matches(&ETag::new("another"))).await), Some(ErrorKind::PreconditionFailed));
     assert_eq!((bench.foreground.heads(), bench.foreground.gets().len()), (1, 0));
     assert_eq!(bench.get("key").await.unwrap(), "from outside");
+}
+
+/// A client that knows what others wrote past the cache names it. The copy here is of before, and still fresh.
+#[tokio::test]
+async fn what_a_condition_was_checked_against_is_what_the_write_replaces() {
+    for is_delete in [false, true] {
+        let bench = Bench::new(WriteMode::WriteBack).await;
+        let ours = bench.put("key", "ours").await.unwrap().etag;
+        bench.drain().await;
+        bench.under.put_outside("key", "theirs".into());
+        assert_eq!(bench.get("key").await.unwrap(), "ours", "the copy is fresh");
+        let refused = bench.put_if("key", "next", if_matches(&ours)).await;
+        let shown = shown(refused).and_then(|(_, etag)| etag).expect("the error shows what is there");
+        assert_eq!(bench.get("key").await.unwrap(), "theirs", "who was refused can read why");
+        bench.put_if("key", "again", if_matches(&shown)).await.unwrap();
+        bench.drain().await;
+        bench.under.put_outside("key", "theirs again".into());
+        let theirs = if_matches(&ETag::from_md5(Md5::digest("theirs again").into()));
+        match is_delete {
+            true => bench.cache.delete(&path("key"), &theirs).await.unwrap(),
+            false => drop(bench.put_if("key", "next", theirs).await.unwrap()),
+        }
+        bench.drain().await;
+        assert_eq!((bench.cache.status().conflicts, bench.metric("forebay_abandoned_deletes_total")), (0, 0.0));
+        bench.age_metadata();
+        match is_delete {
+            true => assert_eq!((bench.under("key"), kind(bench.get("key").await)), (None, Some(ErrorKind::NotFound))),
+            false => assert_eq!(
+                (bench.under("key").unwrap(), bench.get("key").await.unwrap()),
+                ("next".into(), "next".into())
+            ),
+        }
+    }
+}
+
+/// Who writes only what is not there replaces nothing that others write before the upload.
+#[tokio::test]
+async fn what_others_write_under_a_write_of_what_was_absent_stays() {
+    let bench = Bench::new(WriteMode::WriteBack).await;
+    bench.background.set(Way::Closed);
+    bench.put_if("key", "ours", if_absent()).await.unwrap();
+    bench.under.put_outside("key", "theirs".into());
+    bench.background.set(Way::Open);
+    bench.advancing("the conflict is noticed", || bench.cache.status().conflicts == 1).await;
+    assert_eq!((bench.under("key").unwrap(), bench.get("key").await.unwrap()), ("theirs".into(), "ours".into()));
 }

@@ -59,6 +59,8 @@ pub(crate) struct Others {
     pub(crate) refusals: Arc<AtomicU64>,
     /// The key of an object whose clean copy breaks off.
     pub(crate) broken: Arc<Mutex<String>>,
+    /// A worker that never answers when it is to take a copy.
+    pub(crate) silent: Arc<Mutex<String>>,
 }
 
 impl Others {
@@ -74,6 +76,7 @@ impl Others {
             leaving: Arc::default(),
             refusals: Arc::default(),
             broken: Arc::default(),
+            silent: Arc::default(),
         }
     }
 
@@ -187,6 +190,9 @@ impl OtherWorkers for Others {
     }
 
     async fn take_copy(&self, worker: &str, copy: NewCopy) -> forebay_cache::Result<bool> {
+        if *self.silent.lock() == worker {
+            std::future::pending::<()>().await;
+        }
         let taken = self.cache(worker)?.take_copy(copy).await;
         self.asked.fetch_add(1, Ordering::Relaxed);
         let _permit = self.permits.acquire().await.expect("never closed");
@@ -383,6 +389,21 @@ async fn bytes_are_not_missing_while_a_worker_is_away_that_no_record_names() {
     *others.away.lock() = None;
     here.advancing("nobody has them", || here.cache.status().missing_objects == 1).await;
     assert_eq!(here.cache.status().copies_wanted, 0);
+}
+
+/// The only worker with the bytes comes back after the others were listed, and before they have answered.
+#[tokio::test]
+async fn bytes_are_not_missing_when_a_worker_has_just_come_back() {
+    let (there, others) = (writer("key", "written there").await, Others::new());
+    others.answer("renamed", Answer::Nothing);
+    others.answer(THERE, Answer::Nothing);
+    others.permits.forget_permits(Semaphore::MAX_PERMITS);
+    let here = new_home_of("key", &others, &there).await;
+    until("the first is asked", || others.asked.load(Ordering::Relaxed) == 1).await;
+    others.answer("third", Answer::From(there.cache.clone()));
+    others.permits.add_permits(100);
+    here.drain().await;
+    assert_eq!((here.under("key").unwrap(), here.cache.status().missing_objects), ("written there".into(), 0));
 }
 
 /// It was drained, has lost its disks, and is the home again of what it has written.

@@ -4,14 +4,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use forebay_cache::{CompletePart, CompleteUpload, Conditions, ErrorKind, ListUploads, Result, UploadRef, Written};
-use forebay_catalog::{TRANSACTION_MAX, records};
+use forebay_catalog::{Catalog, EmbeddedCatalog, TRANSACTION_MAX, Transaction, records};
 use forebay_env::Disk;
 use forebay_store::{Commit, ValueWrite};
 use forebay_types::{BucketName, ByteSize, Durability, ETag, Period, WriteMode};
 use futures::StreamExt;
 
 use crate::support::gate::Way;
-use crate::support::{BUCKET, Bench, Setup, create_upload, incoming, kind, others_go_on, path, pattern, until};
+use crate::support::{
+    BUCKET, Bench, Setup, create_upload, incoming, incoming_stream, kind, others_go_on, path, pattern, until,
+};
 
 /// Smallest part in these tests.
 pub(crate) const PART: usize = 1000;
@@ -56,6 +58,27 @@ fn whole(parts: &[(u32, usize)]) -> Vec<u8> {
 pub(crate) async fn uploads(bench: &Bench) -> usize {
     let request = ListUploads { limit: 1000, ..ListUploads::default() };
     bench.cache.list_uploads(&BucketName::new(BUCKET).expect("a bucket"), &request).await.expect("a list").uploads.len()
+}
+
+/// As after its slot was at home at another worker for a moment.
+#[tokio::test]
+async fn a_part_is_taken_when_the_record_of_its_upload_has_another_version() {
+    let bench = Bench::new(WriteMode::WriteBack).await;
+    let upload = create(&bench, "key").await;
+    let (sender, receiver) = futures::channel::mpsc::unbounded();
+    let (cache, of) = (bench.cache.clone(), upload.clone());
+    let putting = forebay_env::spawn(async move { cache.put_part(&of, 1, incoming_stream(receiver.boxed(), 5)).await });
+    sender.unbounded_send(Ok("slow".into())).unwrap();
+    others_go_on().await;
+    let (key, catalog) =
+        (records::upload_key(&upload.path, &upload.upload_id), EmbeddedCatalog::new(bench.store.clone()));
+    let value = catalog.get(&key).await.unwrap().map(|found| found.value);
+    let writes = vec![ValueWrite { key, value }];
+    catalog.commit(Transaction { writes, ..Transaction::default() }).await.unwrap();
+    sender.unbounded_send(Ok("!".into())).unwrap();
+    drop(sender);
+    putting.join().await.unwrap();
+    bench.cache.abort_upload(&upload).await.unwrap();
 }
 
 #[tokio::test]

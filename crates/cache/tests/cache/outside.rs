@@ -130,6 +130,22 @@ async fn a_change_under_a_dirty_object_is_a_conflict_that_replaces_nothing() {
     assert_eq!(bench.state("key").await, StorageState::Clean);
 }
 
+/// Nothing of ours is left to serve, so theirs shows again: an operator must learn of it.
+#[tokio::test]
+async fn a_delete_of_what_somebody_else_has_changed_is_abandoned_and_counted() {
+    let bench = Bench::new(WriteMode::WriteBack).await;
+    bench.put("key", "base").await.unwrap();
+    bench.drain().await;
+    assert_eq!(bench.metric("forebay_abandoned_deletes_total"), 0.0);
+    bench.background.set(Way::Closed);
+    bench.delete("key").await.unwrap();
+    bench.under.put_outside("key", "them".into());
+    bench.background.set(Way::Open);
+    bench.advancing("the delete is abandoned", || bench.metric("forebay_abandoned_deletes_total") == 1.0).await;
+    assert_eq!((bench.under("key").unwrap(), bench.get("key").await.unwrap()), ("them".into(), "them".into()));
+    assert_eq!(bench.cache.status().tombstones, 0);
+}
+
 /// Two servers whose data directories are copies of the same ones number their writes alike.
 #[tokio::test]
 async fn a_write_of_another_under_our_own_generation_is_a_conflict() {

@@ -2,20 +2,21 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use bytes::Bytes;
 use forebay_cache::{Cache, CopyId, ErrorKind, Fate, HeldBytes, NewCopy, PutObject, Written};
 use forebay_catalog::records::{self, ObjectRecord, PartRecord};
 use forebay_catalog::{SlotCount, SlotSet};
-use forebay_env::Task;
+use forebay_env::{Clock, Task};
 use forebay_store::{Commit, ValueWrite};
 use forebay_types::{ByteSize, Durability, Generation, Period, PolicyRule, ReplicasMissing, Tags, WriteMode};
-use futures::StreamExt;
+use futures::{FutureExt, StreamExt};
 
 use crate::held::{Answer, Others, THERE};
 use crate::multipart::{PART, complete, create, put_part, small_parts};
 use crate::support::gate::Way;
-use crate::support::{self, Bench, HERE, Setup, collect, kind, path, until};
+use crate::support::{self, Bench, HERE, Setup, collect, kind, others_go_on, path, until};
 
 /// A worker that is the home of all keys and another one that is the home of none.
 struct Pair {
@@ -165,6 +166,43 @@ async fn a_worker_that_takes_no_copy_is_passed_over_for_a_while() {
     here.clock.advance(std::time::Duration::from_secs(6));
     here.put("key", "at last").await.unwrap();
     assert_eq!(record(&here, "key").holders.names().nth(1), Some(gone));
+}
+
+/// It is alive, but hangs or is cut off from the home of the key.
+#[tokio::test]
+async fn a_worker_that_does_not_answer_holds_up_writes_for_a_second_at_most_and_rarely() {
+    let three = three(Setup::new).await;
+    let here = &three.here;
+    here.put("key", "on two").await.unwrap();
+    let id = copy_of("key", record(here, "key").generation);
+    let [(silent, _), (other, _)] = three.by_copy(&id);
+    *three.others.silent.lock() = silent.to_owned();
+    let (mut slow, begun) = (0, here.clock.monotonic());
+    while here.clock.monotonic() < begun + Duration::from_secs(60) {
+        let write = here.put("key", "next");
+        let mut write = std::pin::pin!(write);
+        let before = here.clock.monotonic();
+        let written = loop {
+            if let Some(written) = (&mut write).now_or_never() {
+                break written;
+            }
+            others_go_on().await;
+            here.clock.advance(Duration::from_millis(100));
+            assert!(here.clock.monotonic() < before + Duration::from_secs(2));
+        };
+        written.unwrap();
+        slow += usize::from(here.clock.monotonic() >= before + Duration::from_secs(1));
+        assert_eq!(record(here, "key").holders.names().nth(1), Some(other));
+        here.pass_seconds(1).await;
+    }
+    assert!((1..=5).contains(&slow), "{slow} of 60 writes");
+    three.others.silent.lock().clear();
+    here.pass_seconds(6).await;
+    here.put("key", "still on the other").await.unwrap();
+    assert_eq!(record(here, "key").holders.names().nth(1), Some(other));
+    three.others.workers.lock().remove(other);
+    here.put("key", "there are no others").await.unwrap();
+    assert_eq!(record(here, "key").holders.names().nth(1), Some(silent));
 }
 
 #[tokio::test]

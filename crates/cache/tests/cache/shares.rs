@@ -1,5 +1,6 @@
 //! Pinned space has many owners: a bucket that fills it leaves room for the others.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use forebay_cache::{
@@ -17,7 +18,11 @@ const KIB: usize = 1 << 10;
 
 /// About 19 MiB of pinned space, and a bucket `modest` beside the one that everybody uses.
 async fn open() -> Bench {
-    let mut setup = Setup::new(WriteMode::Transient).capacity(64 << 20);
+    open_with(WriteMode::Transient).await
+}
+
+async fn open_with(mode: WriteMode) -> Bench {
+    let mut setup = Setup::new(mode).capacity(64 << 20);
     setup.root = Some(Arc::new(MemoryRoot::default()) as Arc<dyn BucketRoot>);
     let bench = setup.settings(|settings| settings.part_size_min = ByteSize(1)).open().await;
     bench
@@ -89,14 +94,26 @@ async fn a_bucket_that_fills_pinned_space_leaves_room_for_others() {
 /// Writes whose bodies do not come, each of half of what the one before wanted.
 #[tokio::test]
 async fn a_requester_that_announces_much_and_sends_nothing_leaves_room_in_its_bucket() {
-    let bench = open().await;
+    announces_much(WriteMode::Transient, 15 << 20..17 << 20).await;
+}
+
+#[tokio::test]
+async fn so_does_one_whose_writes_pass_through() {
+    for mode in [WriteMode::WriteThrough, WriteMode::NoCache] {
+        announces_much(mode, 50 << 20..57 << 20).await;
+    }
+}
+
+/// `share` is what one requester gets in the end: about seven eighths of all that there is for this mode.
+async fn announces_much(mode: WriteMode, share: Range<u64>) {
+    let bench = open_with(mode).await;
     let announce = |number: u32, size: u64| {
         let body = incoming_stream(stream::pending().boxed(), size);
         let (attributes, conditions) = (Attributes::default(), Conditions::default());
         let put = PutObject { path: path(&format!("never/{number}")), body, attributes, conditions };
         Box::pin(Requester::named("greedy").gets(bench.cache.put(put)))
     };
-    let (mut size, mut announced, mut held) = (32 << 20, 0, Vec::new());
+    let (mut size, mut announced, mut held) = (64 << 20, 0, Vec::new());
     for number in 0..200 {
         let mut write = announce(number, size);
         match (&mut write).now_or_never() {
@@ -105,18 +122,22 @@ async fn a_requester_that_announces_much_and_sends_nothing_leaves_room_in_its_bu
                 held.push(write);
             }
             Some(refused) => {
-                assert!([ErrorKind::SlowDown, ErrorKind::InsufficientStorage].contains(&refused.unwrap_err().kind));
+                assert!(
+                    [ErrorKind::SlowDown, ErrorKind::InsufficientStorage]
+                        .contains(&refused.expect_err("it is refused").kind)
+                );
                 size = (size / 2).max(64 << 10);
             }
         }
     }
-    assert!((15 << 20..17 << 20).contains(&announced), "{announced} are about seven eighths of 19 MiB");
+    assert!(share.contains(&announced), "{mode:?}: {announced}");
     let write = async |number: u32| bench.put(&format!("{number}"), pattern(u64::from(number), 16 * KIB)).await;
     for number in 0..40 {
         Requester::named("modest").gets(write(number)).await.expect("there is room");
     }
     drop(held);
-    let whole = Requester::named("greedy").gets(bench.put("whole", pattern(1, 14 << 20))).await;
+    let whole = pattern(1, share.start as usize - (1 << 20));
+    let whole = Requester::named("greedy").gets(bench.put("whole", whole)).await;
     whole.expect("what was given up does not count");
 }
 

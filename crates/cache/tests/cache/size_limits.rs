@@ -1,6 +1,7 @@
 //! Limits by size: small objects are written back and large ones through, and large ones are read past the cache.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use forebay_cache::{ErrorKind, JobKind, JobRequest, PutObject};
 use forebay_types::{ByteSize, PolicyRule, StorageState, WriteMode};
@@ -296,4 +297,29 @@ async fn a_copy_of_the_description_alone_brings_nothing_into_memory() {
         assert_eq!(bench.foreground.gets().len(), number);
     }
     assert_eq!(cached(&bench, "large").await, 0);
+}
+
+/// Each version that it brings to the under store first is followed by a newer one.
+#[tokio::test]
+async fn a_write_that_goes_through_ends_although_the_key_is_written_back_all_the_time() {
+    let bench = limited(Setup::new(WriteMode::WriteBack), LIMIT).open().await;
+    let put_of = |size: usize| {
+        let (attributes, conditions) = (Default::default(), Default::default());
+        PutObject { path: path("key"), body: incoming(pattern(1, size)), attributes, conditions }
+    };
+    let (cache, stop) = (bench.cache.clone(), Arc::new(AtomicBool::new(false)));
+    let stopped = Arc::clone(&stop);
+    let small = forebay_env::spawn(async move {
+        while !stopped.load(Ordering::SeqCst) {
+            cache.put(put_of(LIMIT)).await.expect("it is written back");
+        }
+    });
+    let cache = bench.cache.clone();
+    let large = forebay_env::spawn(async move { cache.put(put_of(LIMIT + 1)).await });
+    until("the large one is answered", || large.is_finished()).await;
+    stop.store(true, Ordering::SeqCst);
+    small.join().await;
+    if let Err(error) = large.join().await {
+        assert_eq!(error.kind, ErrorKind::SlowDown);
+    }
 }

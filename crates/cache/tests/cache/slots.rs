@@ -64,6 +64,25 @@ async fn keys_that_are_lost_are_left_alone_and_others_go_on() {
     assert_eq!(bench.under(&other).unwrap(), "later");
 }
 
+/// One slow upload does not hold up the slots of other keys.
+#[tokio::test]
+async fn slots_with_an_upload_in_flight_are_not_idle() {
+    let bench = Bench::new(WriteMode::WriteBack).await;
+    bench.background.set(Way::Closed);
+    let (busy, _) = slot_of("waits");
+    let all = SlotSet::none(busy.count()).others();
+    assert_eq!(bench.cache.idle(&all), all);
+    bench.put("waits", "in flight").await.unwrap();
+    until("it is on its way", || bench.background.waiting() == 1).await;
+    assert_eq!(bench.cache.idle(&all), busy.others());
+    assert!(bench.cache.idle(&busy).is_empty());
+    bench.cache.lose(&bench.cache.idle(&all)).await.expect("nothing is waited for");
+    bench.put("waits", "served meanwhile").await.unwrap();
+    bench.background.set(Way::Open);
+    until("nothing is in flight", || bench.cache.idle(&busy) == busy).await;
+    assert_eq!(bench.under("waits").unwrap(), "served meanwhile");
+}
+
 /// Who was their home meanwhile may have sent a request that nobody knows of.
 #[tokio::test]
 async fn what_is_gained_waits_for_the_settle_time_and_goes_to_the_under_store_then() {

@@ -78,7 +78,7 @@ async fn slots_of_a_worker_that_lives_stay_where_they_are() {
     take(&ground, &first, "w1").await.unwrap();
     let second = ground.begin("w2", 2, true).await.unwrap();
     let refused = take(&ground, &second, "w2").await.unwrap_err();
-    assert!(refused.context.contains("worker w1 of this cluster lives"), "{refused}");
+    assert!(refused.context.contains("worker w1 of this cluster owns slots"), "{refused}");
     assert_eq!(homes(&ground).await, [("w1".to_owned(), 1)]);
     first.check().unwrap();
 }

@@ -17,10 +17,10 @@ use forebay_peers::{ClusterKey, Identity, Members, Peers};
 use forebay_store::Store;
 use prometheus_client::registry::Registry;
 
-use super::agreement::{check_clock, check_under_stores, own_settings, under_stores};
-use super::measured::MeasuredEngine;
+use super::measured_engine::MeasuredEngine;
 use super::metrics::SlotMoves;
 use super::router::Router;
+use super::settings_drift::{check_clock, check_under_stores, own_settings, under_stores};
 use super::{Joined, metrics_of};
 use crate::config::{Cluster, Config, etcd_endpoints};
 use crate::failure::Failure;

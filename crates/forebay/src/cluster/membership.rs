@@ -8,6 +8,7 @@ use forebay_cache::Cache;
 use forebay_catalog::SlotSet;
 use forebay_cluster::{HomeCatalog, Moves, Placement, View};
 use forebay_env::Clock;
+use forebay_env::sync::Mutex;
 use futures::future::join;
 use tokio_util::sync::CancellationToken;
 
@@ -22,6 +23,10 @@ const LOOK: Duration = Duration::from_millis(500);
 /// Before what has failed is tried again.
 const RETRY: Duration = Duration::from_secs(1);
 
+/// For so long a slot with work in flight stays where it is, and its keys are served and uploaded meanwhile. Then no
+/// more work begins for it, so that the end of what is in flight is the end of all.
+const BUSY_MAX: Duration = Duration::from_secs(60);
+
 /// It follows the cluster until `stop` is cancelled, or cancels `drained`.
 pub(super) struct Membership {
     pub(super) clock: Arc<dyn Clock>,
@@ -30,6 +35,8 @@ pub(super) struct Membership {
     pub(super) router: Arc<Router>,
     pub(super) drain: Drain,
     pub(super) moves: SlotMoves,
+    /// Since when there have been slots to give up that have work in flight.
+    pub(super) busy_since: Mutex<Option<Duration>>,
     pub(super) stop: CancellationToken,
     /// Cancelled when this worker has been drained.
     pub(super) drained: CancellationToken,
@@ -111,6 +118,7 @@ impl Membership {
         let view = self.look().await?;
         let Moves { release, take } = view.moves.clone();
         self.router.show(view);
+        let release = self.without_busy(release);
         if !release.is_empty() {
             self.lose(&release).await;
             let failed = "could not release slots: retrying; their keys may get 503";
@@ -123,6 +131,22 @@ impl Membership {
         }
         self.take(&take).await?;
         Ok(!take.is_empty())
+    }
+
+    /// Those of the slots to give up that one slow upload does not hold up: the others follow when they can.
+    fn without_busy(&self, release: SlotSet) -> SlotSet {
+        let idle = self.cache.idle(&release);
+        let mut busy_since = self.busy_since.lock();
+        if idle == release {
+            *busy_since = None;
+            return release;
+        }
+        let now = self.clock.monotonic();
+        if now < *busy_since.get_or_insert(now) + BUSY_MAX {
+            return idle;
+        }
+        *busy_since = None;
+        release
     }
 
     /// Ends all work on these slots. It waits for requests in flight to the under store, and follows the cluster

@@ -17,8 +17,8 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
 
-use super::agreement::Agreement;
 use super::router::Router;
+use super::settings_drift::Agreement;
 use crate::metrics::encode_number;
 
 /// Between two looks at the members of the engine: at least one for each scrape, as most are configured.

@@ -15,8 +15,8 @@ use forebay_etcd::{EtcdEngine, MemberHealth};
 use forebay_peers::Peers;
 use futures::future::{join, join_all};
 
-use super::agreement::Agreement;
 use super::router::Router;
+use super::settings_drift::Agreement;
 
 /// For an engine that does not answer. What was asked for may be done later.
 const ENGINE_MAX: Duration = Duration::from_secs(10);

@@ -31,6 +31,14 @@ fn metadata_is_bounded_in_bytes() {
     assert_eq!(metadata("a\r\nset-cookie: b".to_owned()).unwrap_err().code().as_str(), "InvalidArgument");
 }
 
+/// An object that a client copies from the bucket behind has the stamp of another write.
+#[test]
+fn a_stamp_is_no_metadata_of_a_client() {
+    let sent = [("Forebay-Stamp", "1;g=7"), ("a", "1")].map(|(name, value)| (name.to_owned(), value.to_owned()));
+    let kept = user_metadata(Some(sent.into_iter().collect())).unwrap();
+    assert_eq!(kept.into_keys().collect::<Vec<_>>(), ["a"]);
+}
+
 #[test]
 fn tags_are_decoded_and_bounded() {
     let tags = tags_of_header(Some("a=1&b%20c=%C3%A9+x&d")).unwrap();

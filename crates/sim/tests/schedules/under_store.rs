@@ -8,7 +8,9 @@ use async_trait::async_trait;
 use forebay_env::sync::Mutex;
 use forebay_types::{ByteRange, ETag, Generation, ObjectKey, Tags};
 use forebay_ufs::memory::{Applied, MemoryUnderStore};
-use forebay_ufs::{Condition, ListPage, ListRequest, RemoteBody, RemoteObject, Result, Stored, UnderStore, Upload};
+use forebay_ufs::{
+    Condition, IsOurs, ListPage, ListRequest, RemoteBody, RemoteObject, Result, Stored, UnderStore, Upload,
+};
 
 #[derive(Default)]
 struct Seen {
@@ -86,8 +88,8 @@ impl UnderStore for Watched {
         self.inner.set_tags(key, tags).await
     }
 
-    async fn sweep(&self, age: Duration) -> Result<u64> {
-        self.inner.sweep(age).await
+    async fn sweep(&self, age: Duration, is_ours: IsOurs<'_>) -> Result<u64> {
+        self.inner.sweep(age, is_ours).await
     }
 
     fn label(&self) -> String {

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use forebay_env::Clock;
 use futures::StreamExt;
 use hdfs_native::client::{FileStatus, XAttrSetFlag};
@@ -37,7 +38,7 @@ pub(super) struct Page {
 /// A connection to HDFS.
 pub(super) struct Remote {
     client: Client,
-    clock: Arc<dyn Clock>,
+    pub(super) clock: Arc<dyn Clock>,
     deadline: Duration,
 }
 
@@ -121,6 +122,10 @@ impl Remote {
     /// Creates a file that must not exist, and the directories on the way.
     pub(super) async fn create(&self, path: &str) -> Result<FileWriter> {
         self.call(Effect::Write, "create a file", self.client.create(path, WriteOptions::default())).await
+    }
+
+    pub(super) async fn write(&self, writer: &mut FileWriter, data: Bytes) -> Result<()> {
+        self.call(Effect::Write, "write a file", writer.write_bytes(data)).await.map(drop)
     }
 
     /// Brings the file to stable storage on all its DataNodes: the client asks them for that with the last packet of

@@ -1,15 +1,20 @@
 //! Writes an object: a temporary file beside its place, the metadata on it, and one rename.
 
+use std::time::Duration;
+
 use forebay_types::{ByteRange, ETag};
 use futures::StreamExt;
 use hdfs_native::file::FileWriter;
 
-use super::errors::{Effect, classify};
 use super::meta::{self, remote_etag};
 use super::paths;
 use super::remote::{Remote, Status};
 use crate::file_meta::FileIdentity;
 use crate::{Condition, Error, ErrorKind, Result, Stored, Upload};
+
+/// HDFS sets the time of a file when it is created, and when it is closed. Between two of these, the sweep of another
+/// worker must not take the file of a long upload for a leftover.
+const TOUCH_INTERVAL: Duration = Duration::from_secs(5);
 
 /// A file that is not an object yet.
 pub(super) struct Temporary<'a> {
@@ -34,7 +39,7 @@ impl<'a> Temporary<'a> {
     async fn try_write(&self, upload: &Upload) -> Result<FileIdentity> {
         let mut writer = self.remote.create(&self.path).await?;
         let number = writer.file_id().unwrap_or_default();
-        copy(&mut writer, upload).await?;
+        self.copy(&mut writer, upload).await?;
         self.remote.close(writer).await?;
         let modified_ms = upload.info.last_modified_ms;
         self.remote.set_modified(&self.path, modified_ms).await?;
@@ -42,6 +47,32 @@ impl<'a> Temporary<'a> {
         let file = FileIdentity { number, modified_ns, size: upload.info.size };
         meta::write(self.remote, &self.path, file, upload).await?;
         Ok(file)
+    }
+
+    async fn copy(&self, writer: &mut FileWriter, upload: &Upload) -> Result<()> {
+        let size = upload.info.size;
+        let (mut stream, mut taken) = (upload.source.stream(ByteRange::of_size(size)), 0);
+        let mut touched = self.remote.clock.monotonic();
+        while let Some(data) = stream.next().await.transpose()? {
+            taken += data.len() as u64;
+            if taken > size {
+                break;
+            }
+            upload.turn(data.len() as u64).await;
+            self.remote.write(writer, data).await?;
+            if self.remote.clock.monotonic() >= touched + TOUCH_INTERVAL {
+                let now_ms = self.remote.clock.unix_ms();
+                if let Err(error) = self.remote.set_modified(&self.path, now_ms).await {
+                    tracing::debug!(%error, path = self.path, "the time of a file that is being written could not be set");
+                }
+                touched = self.remote.clock.monotonic();
+            }
+        }
+        if taken == size {
+            return Ok(());
+        }
+        let context = format!("the source of an upload has {taken} bytes or more, not {size}");
+        Err(Error::new(ErrorKind::Corrupt, context))
     }
 
     /// Puts the file into its place.
@@ -107,22 +138,4 @@ pub(super) fn check(condition: &Condition, present: Option<&ETag>) -> Result<()>
         (Condition::Absent, Some(_)) | (Condition::Matches(_), None) => false,
     };
     if holds { Ok(()) } else { Err(precondition()) }
-}
-
-async fn copy(writer: &mut FileWriter, upload: &Upload) -> Result<()> {
-    let size = upload.info.size;
-    let (mut stream, mut taken) = (upload.source.stream(ByteRange::of_size(size)), 0);
-    while let Some(data) = stream.next().await.transpose()? {
-        taken += data.len() as u64;
-        if taken > size {
-            break;
-        }
-        upload.turn(data.len() as u64).await;
-        writer.write_bytes(data).await.map_err(|error| classify(error, Effect::Write, "write a file"))?;
-    }
-    if taken == size {
-        return Ok(());
-    }
-    let context = format!("the source of an upload has {taken} bytes or more, not {size}");
-    Err(Error::new(ErrorKind::Corrupt, context))
 }

@@ -21,7 +21,7 @@ use super::source::{SourceError, Sum, body, other_size};
 use super::speaker::SecondLook;
 use super::{S3Store, objects};
 use crate::stamp::{self, STAMP_NAME};
-use crate::{Condition, Error, ErrorKind, Result, Stored, UnderStore, Upload, UploadSource};
+use crate::{Condition, Error, ErrorKind, IsOurs, Result, Stored, UnderStore, Upload, UploadSource};
 
 /// The type that S3 reports for objects that were given none.
 const DEFAULT_TYPE: &str = "binary/octet-stream";
@@ -275,8 +275,9 @@ impl S3Store {
         result.map(drop).map_err(|error| classify(error, Effect::Write, || format!("abort an upload of {remote_key}")))
     }
 
-    /// Aborts uploads that have been incomplete for longer than `age` and that this process is not working on.
-    pub(super) async fn sweep_uploads(&self, age: Duration) -> Result<u64> {
+    /// Aborts uploads that have been incomplete for longer than `age` and that nobody is working on: not this process,
+    /// and no other worker, whose keys they would be.
+    pub(super) async fn sweep_uploads(&self, age: Duration, is_ours: IsOurs<'_>) -> Result<u64> {
         let latest_ms = self.env.clock.unix_ms().saturating_sub(age.as_millis() as u64);
         let (mut swept, mut marker) = (0, (None, None));
         loop {
@@ -288,7 +289,9 @@ impl S3Store {
             for upload in page.uploads() {
                 let begun_ms = upload.initiated().and_then(|at| at.to_millis().ok()).unwrap_or(i64::MAX);
                 let (Some(key), Some(id)) = (upload.key(), upload.upload_id()) else { continue };
-                if begun_ms <= latest_ms as i64 && !self.client.uploads.lock().contains(id) {
+                let own_key = key.strip_prefix(self.prefix.as_str()).and_then(|key| ObjectKey::new(key).ok());
+                let is_ours = own_key.is_some_and(|key| is_ours(&key));
+                if begun_ms <= latest_ms as i64 && is_ours && !self.client.uploads.lock().contains(id) {
                     match self.abort(key, id).await {
                         Ok(()) => swept += 1,
                         // Somebody else has aborted it.

@@ -40,7 +40,7 @@ fn installed() -> PathBuf {
 
 /// A port for a server that starts later. It lies below those that the kernel gives to outgoing connections (32768 and
 /// up): one of these might take it in between.
-fn free_port() -> u16 {
+pub(crate) fn free_port() -> u16 {
     static GIVEN: AtomicU32 = AtomicU32::new(0);
     let start = std::process::id();
     loop {
@@ -202,11 +202,11 @@ impl Cluster {
     }
 
     /// The same by the name of a nameservice. Of its two NameNodes, the first one is down.
-    pub(crate) fn location_of_nameservice(&self, path: &str) -> HdfsLocation {
+    pub(crate) fn location_of_nameservice(&self, path: &str, first: u16) -> HdfsLocation {
         let properties = [
             ("dfs.nameservices", "lakes".to_owned()),
             ("dfs.ha.namenodes.lakes", "one,two".to_owned()),
-            ("dfs.namenode.rpc-address.lakes.one", format!("127.0.0.1:{}", free_port())),
+            ("dfs.namenode.rpc-address.lakes.one", format!("127.0.0.1:{first}")),
             ("dfs.namenode.rpc-address.lakes.two", format!("127.0.0.1:{}", self.port)),
         ];
         let properties: String = properties.iter().map(|(name, value)| property(name, value)).collect();

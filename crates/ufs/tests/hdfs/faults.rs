@@ -1,13 +1,18 @@
 //! What fails behind the store, for minutes: run with everything else that takes long.
 
+use std::net::{Ipv4Addr, TcpListener};
+use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use forebay_env::Env;
+use forebay_types::ByteRange;
 use forebay_ufs::hdfs::HdfsStore;
-use forebay_ufs::{ErrorKind, UnderStore};
+use forebay_ufs::{ByteStream, Condition, ErrorKind, UnderStore, Upload, UploadSource};
+use futures::{StreamExt, stream};
 
 use super::cluster::Cluster;
-use super::support::{files, key, kind, put, read};
+use super::support::{files, key, kind, put, read, upload};
 
 /// Longest wait for a change that the servers notice in their own time.
 const NOTICED: Duration = Duration::from_secs(60);
@@ -78,7 +83,58 @@ async fn servers_that_stop_lose_nothing() {
     let left = |names: &Vec<String>| names.iter().any(|name| name.contains(".forebay-"));
     if left(&files(&cluster.client(), "/faults").await) {
         // Those that could not be removed at once.
-        store.sweep(Duration::ZERO).await.expect("a sweep");
+        store.sweep(Duration::ZERO, &|_| true).await.expect("a sweep");
     }
     assert_eq!(files(&cluster.client(), "/faults").await, expected);
+}
+
+/// A source that gives a byte each second.
+struct Slow(u64);
+
+impl UploadSource for Slow {
+    fn stream(&self, _range: ByteRange) -> ByteStream {
+        let bytes = stream::iter(0..self.0).then(|_| async {
+            Env::real().clock.sleep(Duration::from_secs(1)).await;
+            Ok(Bytes::from_static(b"x"))
+        });
+        bytes.boxed()
+    }
+}
+
+/// HDFS sets no time on a file that is written.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_sweep_of_another_worker_leaves_an_upload_that_takes_long() {
+    if !is_wanted() {
+        return;
+    }
+    let Some(cluster) = Cluster::start().await else { return };
+    let (store, other) = (cluster.store("/long").await, cluster.store("/long").await);
+    let upload = Upload { source: Arc::new(Slow(20)), ..upload(&[b'x'; 20], Condition::Always) };
+    let long = forebay_env::spawn(async move { store.put(&key("long"), upload).await });
+    while !long.is_finished() {
+        Env::real().clock.sleep(Duration::from_secs(1)).await;
+        assert_eq!(other.sweep(Duration::from_secs(8), &|_| true).await.expect("a sweep"), 0);
+    }
+    long.join().await.expect("the upload");
+    assert_eq!(read(&other, "long").await.expect("its bytes"), [b'x'; 20]);
+}
+
+/// Its connections stay open, or nothing ever answers: as when a machine has lost its power.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_name_node_that_is_silent_is_left_for_the_next_one() {
+    if !is_wanted() {
+        return;
+    }
+    let Some(cluster) = Cluster::start().await else { return };
+    cluster.store("/silent").await;
+    let silent = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
+    let port = silent.local_addr().expect("an address").port();
+    let location = cluster.location_of_nameservice("/silent", port);
+    let store = HdfsStore::new(Env::real(), location).expect("a store");
+    // An answer of a first node may have been lost after it did what was asked.
+    until(&store, "first", |outcome| outcome.is_none()).await;
+    let began = Env::real().clock.monotonic();
+    put(&store, "second", b"at once").await.expect("an upload");
+    assert_eq!(read(&store, "second").await.expect("its bytes"), b"at once");
+    assert!(Env::real().clock.monotonic() < began + Duration::from_secs(5), "the next node is asked first");
 }

@@ -15,7 +15,7 @@ use forebay_ufs::hdfs::{HdfsLocation, HdfsRoot, HdfsStore};
 use forebay_ufs::{Condition, ErrorKind, ListRequest, UnderStore, conformance};
 use hdfs_native::WriteOptions;
 
-use cluster::Cluster;
+use cluster::{Cluster, free_port};
 use proxy::{Lost, Proxy};
 use support::{files, key, kind, put, read, upload};
 
@@ -149,10 +149,11 @@ async fn permissions_count(cluster: &Cluster) {
 
 async fn a_nameservice_leads_to_the_node_that_answers(cluster: &Cluster) {
     cluster.store("/service").await;
-    let store = HdfsStore::new(Env::real(), cluster.location_of_nameservice("/service")).expect("a store");
+    let location = cluster.location_of_nameservice("/service", free_port());
+    let store = HdfsStore::new(Env::real(), location.clone()).expect("a store");
     put(&store, "object", b"1").await.expect("an upload");
     assert_eq!(read(&store, "object").await.expect("its bytes"), b"1");
-    let unknown = HdfsLocation { authority: "unknown".to_owned(), ..cluster.location_of_nameservice("/service") };
+    let unknown = HdfsLocation { authority: "unknown".to_owned(), ..location };
     assert_eq!(kind(HdfsStore::new(Env::real(), unknown)), ErrorKind::Invalid);
 }
 
@@ -169,9 +170,9 @@ async fn leftovers_are_swept(cluster: &Cluster) {
     }
     let all = ListRequest { limit: 100, ..ListRequest::default() };
     assert_eq!(support::keys(&store, all).await, ["deep/object"]);
-    assert_eq!(store.sweep(Duration::from_secs(3600)).await.expect("a sweep"), 0);
+    assert_eq!(store.sweep(Duration::from_secs(3600), &|_| true).await.expect("a sweep"), 0);
     Env::real().clock.sleep(Duration::from_millis(5)).await;
-    assert_eq!(store.sweep(Duration::ZERO).await.expect("a sweep"), 3);
+    assert_eq!(store.sweep(Duration::ZERO, &|_| true).await.expect("a sweep"), 3);
     assert_eq!(files(&client, "/left").await, ["/left/deep", "/left/deep/object"]);
     // A file that another program has synced and not closed is not cut short.
     let mut open = client.create("/left/open", WriteOptions::default()).await.expect("a file");

@@ -32,6 +32,8 @@ use crate::{HdfsError, Result};
 const PROTOCOL: &str = "org.apache.hadoop.hdfs.protocol.ClientProtocol";
 const DATA_TRANSFER_VERSION: u16 = 28;
 const MAX_PACKET_HEADER_SIZE: usize = 33;
+// A host that is gone answers nothing, and the kernel tries for minutes.
+const CONNECT_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(5);
 const DATANODE_CACHE_EXPIRY: TimeDelta = TimeDelta::seconds(3);
 
 const CRC32: CrcAlgorithm = CrcAlgorithm::Crc32IsoHdlc;
@@ -54,7 +56,14 @@ async fn connect(addr: &str, handle: &Handle) -> Result<TcpStream> {
     let addr = addr.to_string();
     // Spawn a task to create the TcpStream so it captures the tokio runtime in case we
     // are not called from one
-    let stream = handle.spawn(TcpStream::connect(addr)).await.unwrap()?;
+    let stream = handle
+        .spawn(tokio::time::timeout(
+            CONNECT_TIMEOUT,
+            TcpStream::connect(addr),
+        ))
+        .await
+        .unwrap()
+        .map_err(|_| std::io::Error::new(ErrorKind::TimedOut, "no connection in time"))??;
     stream.set_nodelay(true)?;
 
     let sf = SockRef::from(&stream);

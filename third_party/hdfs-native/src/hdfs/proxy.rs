@@ -31,6 +31,17 @@ const ACCESS_CONTROL_EXCEPTION: &str = "org.apache.hadoop.security.AccessControl
 const AUTHORIZATION_EXCEPTION: &str = "org.apache.hadoop.security.authorize.AuthorizationException";
 const INVALID_TOKEN_EXCEPTION: &str = "org.apache.hadoop.security.token.SecretManager$InvalidToken";
 
+// Where there are several NameNodes, the next one is asked when one is silent for so long: a host that is gone, or a
+// process that stands still, keeps its connections open.
+const SILENCE_TIMEOUT: Duration = Duration::from_secs(10);
+
+fn silent() -> HdfsError {
+    HdfsError::IOError(std::io::Error::new(
+        ErrorKind::TimedOut,
+        "the NameNode does not answer",
+    ))
+}
+
 /// Lazily creates a connection to a host, and recreates the connection
 /// on fatal errors.
 #[derive(Debug)]
@@ -72,6 +83,10 @@ impl ProxyCallError {
         }
     }
 
+    fn is_silence(&self) -> bool {
+        matches!(self.error(), HdfsError::IOError(error) if error.kind() == ErrorKind::TimedOut)
+    }
+
     fn is_pre_request_connection_error(&self) -> bool {
         matches!(self, Self::BeforeRequest(HdfsError::IOError(_)))
     }
@@ -99,6 +114,14 @@ impl ProxyConnection {
         }
     }
 
+    /// `None` after [`SILENCE_TIMEOUT`]. A NameNode that is the only one may take its time.
+    async fn unless_silent<T>(&self, answer: impl Future<Output = T>) -> Option<T> {
+        match self.nameservice {
+            Some(_) => tokio::time::timeout(SILENCE_TIMEOUT, answer).await.ok(),
+            None => Some(answer.await),
+        }
+    }
+
     async fn call(
         &self,
         method_name: &str,
@@ -111,19 +134,17 @@ impl ProxyConnection {
                 match &mut *connection {
                     Some(c) if c.is_alive() => (),
                     c => {
-                        *c = Some(
-                            RpcConnection::connect(
-                                &self.url,
-                                self.alignment_context.clone(),
-                                self.nameservice.as_deref(),
-                                self.effective_user.clone(),
-                                self.auth.clone(),
-                                &self.config,
-                                &self.handle,
-                            )
-                            .await
-                            .map_err(ProxyCallError::before_request)?,
+                        let connecting = RpcConnection::connect(
+                            &self.url,
+                            self.alignment_context.clone(),
+                            self.nameservice.as_deref(),
+                            self.effective_user.clone(),
+                            self.auth.clone(),
+                            &self.config,
+                            &self.handle,
                         );
+                        let connected = self.unless_silent(connecting).await.unwrap_or_else(|| Err(silent()));
+                        *c = Some(connected.map_err(ProxyCallError::before_request)?);
                     }
                 }
 
@@ -140,7 +161,11 @@ impl ProxyConnection {
                     }
                 }
             };
-            let result = receiver.await.unwrap_or_else(|_| {
+            let Some(result) = self.unless_silent(receiver).await else {
+                *self.inner.lock().await = None;
+                return Err(ProxyCallError::after_request(silent()));
+            };
+            let result = result.unwrap_or_else(|_| {
                 Err(HdfsError::IOError(std::io::Error::new(
                     std::io::ErrorKind::ConnectionAborted,
                     "RPC listener disconnected",
@@ -495,6 +520,11 @@ impl NameServiceProxy {
                 // standby-style response proves that the request was not handled by this node.
                 // A connection failure before the RPC was sent is also safe to fail over.
                 Err(e) if write && !Self::is_safe_write_failover_error(&e) => {
+                    if e.is_silence() {
+                        // The next call begins with another one.
+                        let next = (proxy_index + 1) % self.proxy_connections.len();
+                        self.current_active.store(next, Ordering::SeqCst);
+                    }
                     return Err(e.into_error());
                 }
                 Err(e) if failovers >= self.failover_max_attempts => {

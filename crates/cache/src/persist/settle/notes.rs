@@ -33,7 +33,7 @@ impl Worker {
                 () = self.env.clock.sleep(pause) => {}
             }
         }
-        if let Err(error) = self.home.doubt.note(self.catalog.as_ref()).await {
+        if let Err(error) = self.home.stale_records.note(self.catalog.as_ref()).await {
             tracing::warn!(%error, "could not record that the wait after a forgotten directory is over: the next start waits, and checks for stale records, again");
         }
         self.stop.cancelled().await;

@@ -9,7 +9,7 @@ use bytes::{Bytes, BytesMut};
 use forebay_types::{ByteRange, ETag, ObjectKey, Tags};
 use forebay_ufs::memory::MemoryUnderStore;
 use forebay_ufs::{
-    ByteStream, Condition, Error, ErrorKind, ListPage, ListRequest, RemoteBody, RemoteObject, Result, Stored,
+    ByteStream, Condition, Error, ErrorKind, IsOurs, ListPage, ListRequest, RemoteBody, RemoteObject, Result, Stored,
     UnderStore, Upload, UploadSource,
 };
 use futures::{StreamExt, TryStreamExt, stream};
@@ -303,8 +303,8 @@ impl UnderStore for Gate {
         self.inner.set_tags(key, tags).await
     }
 
-    async fn sweep(&self, age: Duration) -> Result<u64> {
-        self.inner.sweep(age).await
+    async fn sweep(&self, age: Duration, is_ours: IsOurs<'_>) -> Result<u64> {
+        self.inner.sweep(age, is_ours).await
     }
 
     fn label(&self) -> String {

@@ -9,8 +9,8 @@ use bytes::Bytes;
 use forebay_env::Requester;
 use forebay_types::{BucketName, ByteRange, ETag, ObjectInfo, ObjectKey, Tags};
 use forebay_ufs::{
-    BucketInfo, BucketRoot, Condition, Error, ErrorKind, ListPage, ListRequest, RemoteBody, RemoteObject, Result,
-    Stored, UnderStore, Upload,
+    BucketInfo, BucketRoot, Condition, Error, ErrorKind, IsOurs, ListPage, ListRequest, RemoteBody, RemoteObject,
+    Result, Stored, UnderStore, Upload,
 };
 use futures::StreamExt;
 use futures::stream;
@@ -118,7 +118,7 @@ impl UnderStore for Bucket {
         absent()
     }
 
-    async fn sweep(&self, _age: Duration) -> Result<u64> {
+    async fn sweep(&self, _age: Duration, _is_ours: IsOurs<'_>) -> Result<u64> {
         Ok(0)
     }
 

@@ -33,7 +33,7 @@ pub(super) const UNDECIDED_PAUSE_MAX: usize = 6;
 /// When this worker has no room for a copy, it looks for copies that nobody wants, but not more often than this.
 const HURRIED: Duration = Duration::from_secs(30);
 
-pub(crate) struct KeptCopies {
+pub(crate) struct HeldCopies {
     env: Env,
     state: Mutex<State>,
     changed: Notify,
@@ -71,7 +71,7 @@ impl Prepared {
     }
 }
 
-impl KeptCopies {
+impl HeldCopies {
     pub(crate) fn new(env: Env) -> Self {
         let (changed, hurried) = (Notify::new(), Notify::new());
         Self { env, state: Mutex::default(), changed, hurried, showing: AsyncMutex::default() }

@@ -15,7 +15,7 @@ use futures::{StreamExt, TryStreamExt};
 
 use super::CopyId;
 use super::append::append_all;
-use super::kept::{PAUSES, UNDECIDED_PAUSE_MAX};
+use super::held::{PAUSES, UNDECIDED_PAUSE_MAX};
 use crate::persist::StoreSource;
 use crate::policies::groups::group_of;
 use crate::space::Reservation;
@@ -52,7 +52,7 @@ impl Worker {
             (self.store.concatenate(&pieces, object).await?, None)
         };
         let staged = self.store.prepare(staged).await?;
-        self.kept.add(staged, reservation);
+        self.held.add(staged, reservation);
         Ok(true)
     }
 
@@ -60,14 +60,14 @@ impl Worker {
     /// `SlowDown` and `InsufficientStorage` when there is no room.
     pub(crate) fn room_for_copy(&self, path: &ObjectPath, bytes: u64) -> Result<Reservation> {
         self.space.reserve(&self.store, &path.bucket, bytes).ok_or_else(|| {
-            self.kept.hurry();
+            self.held.hurry();
             self.pinned_full(path, bytes)
         })
     }
 
     /// A whole copy, also when nobody sees it yet.
     pub(super) fn copy_of(&self, id: &CopyId) -> Option<Object> {
-        self.kept.object(id).or_else(|| self.held_object(&id.key, id.generation))
+        self.held.object(id).or_else(|| self.held_object(&id.key, id.generation))
     }
 
     pub(super) fn held_object(&self, key: &[u8], generation: Generation) -> Option<Object> {
@@ -93,18 +93,18 @@ impl Worker {
 
     /// Asks for copies when they are due, until the worker stops. First for those that an earlier process has left.
     pub(crate) async fn copies_loop(self: Arc<Self>) {
-        self.held_elsewhere().into_iter().for_each(|id| self.kept.ask_later(id, 0));
+        self.held_elsewhere().into_iter().for_each(|id| self.held.ask_later(id, 0));
         loop {
             let due = tokio::select! {
                 biased;
                 () = self.stop.cancelled() => return,
-                () = self.kept.hurried.notified() => {
+                () = self.held.hurried.notified() => {
                     if let Err(error) = self.sweep_held().await {
                         tracing::warn!(%error, "replicas that no record needs could not be dropped: they keep their space until the next try");
                     }
                     continue;
                 }
-                due = self.kept.due() => due,
+                due = self.held.due() => due,
             };
             // A copy that is due in two series continues with the shorter pause.
             let pauses: BTreeMap<CopyId, usize> = due.into_iter().rev().collect();
@@ -115,17 +115,17 @@ impl Worker {
             };
             let mut problem = None;
             for (id, fate) in fates {
-                let was_prepared = self.kept.is_prepared(&id);
+                let was_prepared = self.held.is_prepared(&id);
                 if let Err(error) = self.follow_fate(&id, fate).await {
                     problem = Some(error);
                 }
                 let pause = pauses[&id] + 1;
-                if self.kept.is_prepared(&id) {
-                    self.kept.ask_later(id, pause.min(UNDECIDED_PAUSE_MAX));
+                if self.held.is_prepared(&id) {
+                    self.held.ask_later(id, pause.min(UNDECIDED_PAUSE_MAX));
                 } else if was_prepared {
-                    self.kept.ask_later(id, 1);
+                    self.held.ask_later(id, 1);
                 } else if pause < PAUSES.len() && self.is_pinned(&id) {
-                    self.kept.ask_later(id, pause);
+                    self.held.ask_later(id, pause);
                 }
             }
             // Once for all of them: a disk that takes no writes fails each.
@@ -167,10 +167,10 @@ impl Worker {
     /// # Errors
     /// Those of the store. The copy stays then.
     async fn follow_fate(&self, id: &CopyId, fate: Fate) -> Result<()> {
-        let _showing = self.kept.showing.lock().await;
+        let _showing = self.held.showing.lock().await;
         let is_home = id.hash().is_some_and(|hash| self.is_home_of(hash));
         match fate {
-            Fate::Gone if self.kept.drop_prepared(id) => Ok(()),
+            Fate::Gone if self.held.drop_prepared(id) => Ok(()),
             // What it has of its own keys was settled when it got them.
             Fate::Named | Fate::Gone if is_home => Ok(()),
             Fate::Undecided => Ok(()),
@@ -183,18 +183,18 @@ impl Worker {
     async fn show(&self, id: &CopyId) -> Result<()> {
         // The answer may be late.
         if self.store.peek(&id.key).is_some_and(|shown| shown.generation() >= id.generation) {
-            self.kept.drop_prepared(id);
+            self.held.drop_prepared(id);
             return Ok(());
         }
-        let Some((staged, reservation)) = self.kept.begin_to_show(id) else { return Ok(()) };
+        let Some((staged, reservation)) = self.held.begin_to_show(id) else { return Ok(()) };
         // Not through the catalog, which changes nothing of keys that are at home elsewhere.
         let mut commit = Commit { publish: vec![staged], ..Commit::default() };
         let Err(error) = self.store.commit_or_keep(&mut commit, Durability::Os).await else {
-            self.kept.drop_prepared(id);
+            self.held.drop_prepared(id);
             return Ok(());
         };
         if let Some(staged) = commit.publish.pop() {
-            self.kept.put_back(id, staged, reservation);
+            self.held.put_back(id, staged, reservation);
         }
         Err(error.into())
     }
@@ -216,12 +216,12 @@ impl Worker {
     /// Those of the catalog and of the store. A retry is safe.
     pub(crate) async fn show_copies(&self, slots: &SlotSet) -> Result<()> {
         // From here on, nothing is shown or dropped because of what a former home has said.
-        let _showing = self.kept.showing.lock().await;
-        for id in self.kept.all_prepared(slots) {
+        let _showing = self.held.showing.lock().await;
+        for id in self.held.all_prepared(slots) {
             if self.wanted_generation(&id.key).await? == Some(id.generation) {
                 self.show(&id).await?;
             } else {
-                self.kept.drop_prepared(&id);
+                self.held.drop_prepared(&id);
             }
         }
         Ok(())
@@ -241,7 +241,7 @@ impl Worker {
     /// Asks from now on for what this worker has of slots that it gives up: their next home says when nobody needs it.
     pub(crate) fn ask_for_lost(&self, slots: &SlotSet) {
         if self.others.is_some() {
-            self.pinned_in(slots).into_iter().for_each(|id| self.kept.ask_later(id, 0));
+            self.pinned_in(slots).into_iter().for_each(|id| self.held.ask_later(id, 0));
         }
     }
 

@@ -15,7 +15,7 @@ use forebay_types::Generation;
 
 use crate::{Error, ErrorKind, Result};
 
-pub(crate) struct Doubt {
+pub(crate) struct StaleRecords {
     /// Records of lower generations may be stale.
     before: Generation,
     /// To be recorded when requests of the time before can no longer land. Until then, every start has these doubts.
@@ -30,7 +30,7 @@ struct Noted {
     before: Generation,
 }
 
-impl Doubt {
+impl StaleRecords {
     /// # Errors
     /// `Internal` when the note is damaged; whatever the catalog answers.
     pub(crate) async fn load(catalog: &dyn Catalog, store: &Store, generations: &dyn Generations) -> Result<Self> {
@@ -47,9 +47,9 @@ impl Doubt {
             return Ok(Self { before: noted.before, unnoted: Mutex::default() });
         }
         if is_all_noted && !has_lost_changes {
-            let doubt = Self { before: noted.before, unnoted: Mutex::new(Some(Noted { forgotten, ..noted })) };
-            doubt.note(catalog).await?;
-            return Ok(doubt);
+            let stale_records = Self { before: noted.before, unnoted: Mutex::new(Some(Noted { forgotten, ..noted })) };
+            stale_records.note(catalog).await?;
+            return Ok(stale_records);
         }
         let before = generations.next();
         Ok(Self { before, unnoted: Mutex::new(Some(Noted { forgotten, before })) })

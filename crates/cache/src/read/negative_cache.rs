@@ -52,14 +52,14 @@ impl Weighter<ObjectPath, Absence> for ByBytes {
     }
 }
 
-pub(crate) struct Absences {
+pub(crate) struct NegativeCache {
     kept: Cache<ObjectPath, Absence, ByBytes, HashState>,
     hasher: HashState,
     seen: Vec<AtomicU64>,
     drops: AtomicU64,
 }
 
-impl Absences {
+impl NegativeCache {
     pub(crate) fn new(hasher: HashState) -> Self {
         let options = OptionsBuilder::new()
             .estimated_items_capacity((BYTES_MAX / ENTRY_BYTES) as usize)
@@ -127,12 +127,12 @@ mod tests {
         ObjectPath::parse("bucket", &format!("{}/{number}", number % 2)).expect("a path")
     }
 
-    fn absences() -> Absences {
+    fn absences() -> NegativeCache {
         let (env, _) = Env::simulated(1);
-        Absences::new(HashState::new(env.random.as_ref()))
+        NegativeCache::new(HashState::new(env.random.as_ref()))
     }
 
-    fn keep(absences: &Absences, numbers: std::ops::Range<usize>) {
+    fn keep(absences: &NegativeCache, numbers: std::ops::Range<usize>) {
         for path in numbers.map(path) {
             absences.keep(&path, absences.question(&path, 1, Duration::ZERO));
         }

@@ -6,18 +6,18 @@ use forebay_env::sync::Mutex;
 
 /// The number of waiting writers, by the bytes that they want.
 #[derive(Default)]
-pub(crate) struct Wishes(Mutex<BTreeMap<u64, usize>>);
+pub(crate) struct Demand(Mutex<BTreeMap<u64, usize>>);
 
 /// The wish of one writer, held as long as it waits.
 pub(super) struct Wish<'a> {
-    wishes: &'a Wishes,
+    demand: &'a Demand,
     bytes: u64,
 }
 
-impl Wishes {
+impl Demand {
     pub(super) fn add(&self, bytes: u64) -> Wish<'_> {
         *self.0.lock().entry(bytes).or_default() += 1;
-        Wish { wishes: self, bytes }
+        Wish { demand: self, bytes }
     }
 
     pub(crate) fn are_some(&self) -> bool {
@@ -32,11 +32,11 @@ impl Wishes {
 
 impl Drop for Wish<'_> {
     fn drop(&mut self) {
-        let mut wishes = self.wishes.0.lock();
-        let count = wishes.get_mut(&self.bytes).expect("a wish is there until it is dropped");
+        let mut demand = self.demand.0.lock();
+        let count = demand.get_mut(&self.bytes).expect("a wish is there until it is dropped");
         *count -= 1;
         if *count == 0 {
-            wishes.remove(&self.bytes);
+            demand.remove(&self.bytes);
         }
     }
 }
