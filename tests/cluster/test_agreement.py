@@ -1,5 +1,7 @@
 """Workers of a cluster compare what all of them need alike, and tell operators what differs."""
 
+from harness.cluster import wait_until_shared
+from harness.command_line import CommandLine
 from harness.faults import Clock
 from harness.servers import eventually
 
@@ -81,3 +83,38 @@ def test_a_clock_that_goes_wrong_is_told(cluster, tmp_path):
     eventually("the problem", lambda: "its clock is" in problem(first, of="w2"))
     clock.move(0)
     eventually("its end", lambda: not title(first, "cluster-clocks-differ"))
+
+
+def rules(worker):
+    return {rule["path"]: rule["writeMode"] for rule in CommandLine(worker).json("policy", "get") if "writeMode" in rule}
+
+
+def test_a_worker_with_an_older_file_does_not_take_back_the_rules_of_all(cluster):
+    """As when a machine crashes while a change of the files is on its way through the cluster."""
+    first, second = cluster.worker("w1"), cluster.worker("w2")
+    first.start()
+    second.start()
+    wait_until_shared([first, second])
+    before = rules(first)
+    assert second.stop() == 0
+    add(second, POLICY)
+    second.start()
+    eventually("the new rule on all", lambda: "/logs" in rules(first))
+    CommandLine(first).text("policy", "set", "/kept/", "--write-mode", "READ_ONLY")
+    now = before | {"/logs": "READ_ONLY", "/kept/": "READ_ONLY"}
+    first.kill()
+    first.start()
+    wait_until_shared([first, second])
+    for worker in (first, second):
+        eventually("the rules of all", lambda: rules(worker) == now)
+    # Its turn comes, and it has nothing to add.
+    assert first.stop() == 0
+    add(first, POLICY)
+    first.start()
+    wait_until_shared([first, second])
+    assert rules(first) == rules(second) == now
+    # A worker that joins with another file changes nothing.
+    third = cluster.worker("w3")
+    third.start()
+    wait_until_shared([first, second, third])
+    assert rules(third) == now

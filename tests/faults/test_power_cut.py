@@ -13,15 +13,23 @@ def cut(disk, server, load, more):
     enough = load.acknowledged() + more
     with load.running():
         eventually("work to lose", lambda: load.acknowledged() >= enough, 120)
-        # The process stops before the disk does. Otherwise the kernel would let syncs in flight succeed although the disk has lost what
-        # they wrote, and the server would acknowledge it. On a machine without power, it cannot.
-        stand_still(server.process)
-        disk.cut_power()
-        server.kill()
+        lose_power(disk, server)
+    start_again(disk, server)
+    load.check_all()
+
+
+def lose_power(disk, server):
+    # The process stops before the disk does. Otherwise the kernel would let syncs in flight succeed although the disk has lost what
+    # they wrote, and the server would acknowledge it. On a machine without power, it cannot.
+    stand_still(server.process)
+    disk.cut_power()
+    server.kill()
+
+
+def start_again(disk, server):
     disk.unmount()
     disk.mount()
     server.start()
-    load.check_all()
 
 
 @pytest.mark.parametrize("mode", ["WRITE_BACK", "TRANSIENT"])
@@ -79,10 +87,6 @@ def test_tags_that_were_acknowledged_survive_a_power_cut(start, mounts):
     tags = [{"Key": "state", "Value": "done"}]
     for key in keys:
         s3.put_object_tagging(Bucket=server.bucket, Key=key, Tagging={"TagSet": tags})
-    stand_still(server.process)
-    disk.cut_power()
-    server.kill()
-    disk.unmount()
-    disk.mount()
-    server.start()
+    lose_power(disk, server)
+    start_again(disk, server)
     assert [s3.get_object_tagging(Bucket=server.bucket, Key=key)["TagSet"] for key in keys] == [tags] * len(keys)

@@ -267,3 +267,23 @@ def test_rules_of_run_time_that_an_edit_of_the_file_replaces_are_told(start, tmp
 def server_environment(server):
     keys = {"FOREBAY_ACCESS_KEY": server.access_key, "FOREBAY_SECRET_KEY": server.secret_key}
     return os.environ | {"FOREBAY_ADMIN_ENDPOINT": server.admin} | keys
+
+
+def test_clients_that_write_through_are_not_alone_with_a_denial(start, tmp_path, behind):
+    """Nothing waits that could be refused, and a probe writes nothing."""
+    server = start(Forebay(tmp_path / "server", "WRITE_THROUGH", behind))
+    boto(server).create_bucket(Bucket="kept")
+    behind.kill()
+    may_write = behind.command
+    behind.command = lambda: [may_write()[0], "--readonly", *may_write()[1:]]
+    behind.start()
+    for number in range(3):
+        refused("AccessDenied", boto(server).put_object, Bucket="kept", Key=f"key-{number}", Body=b"x")
+    told = eventually("the notice", lambda: notice(server, "permission-missing"))
+    assert told["severity"] == "critical" and "AccessDenied" in told["title"], told
+    assert "3 writes in a row were denied" in CommandLine(server).text("mounts")
+    behind.kill()
+    behind.command = may_write
+    behind.start()
+    boto(server).put_object(Bucket="kept", Key="key", Body=b"x")
+    eventually("the end of the notice", lambda: notice(server, "permission-missing") is None)

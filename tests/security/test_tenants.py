@@ -245,6 +245,12 @@ def test_an_old_version_is_for_who_may_read_its_key(in_front_of_versions, versio
             answer = ask(server, keys, method, f"{path}?{query}", headers, body)
             if answer[0] != 403:
                 let_in.append(f"{keys[0]} {method} {path}?{query}: {answer}")
+        # The same name in other bytes.
+        for name in ("acl", "retention", "legal-hold", "torrent"):
+            for encoded in (f"%{ord(name[0]):02x}{name[1:]}", f"{name[:-1]}%{ord(name[-1]):02X}"):
+                answer = ask(server, keys, "GET", f"{path}?{name}=&versionId=7", sent_as=f"{path}?{encoded}=&versionId=7")
+                if answer[0] != 403:
+                    let_in.append(f"{keys[0]} GET {encoded}: {answer}")
     assert not let_in, "\n".join(let_in)
     assert versioned.asked == []
 

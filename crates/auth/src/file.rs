@@ -91,10 +91,16 @@ pub(crate) fn parse(text: &str) -> Result<Parsed, String> {
     Ok(Parsed { users, anonymous: file.anonymous })
 }
 
+/// Audit logs, the history of policies and shares of resources tell users by their names.
+const RESERVED_NAMES: [&str; 3] = ["root", "anonymous", "configuration"];
+
 fn check_user(entry: UserEntry) -> Result<User, String> {
     let fail = |problem: &str| Err(format!("user {:?}: {problem}", entry.name));
     if entry.name.is_empty() {
         return fail("the name is empty");
+    }
+    if RESERVED_NAMES.contains(&entry.name.as_str()) {
+        return fail("this name is that of a user of the server itself");
     }
     // The lower limits are those of MinIO, so that keys can move over. The upper one keeps a credential scope short.
     if !(3..=128).contains(&entry.access_key.len()) || !entry.access_key.bytes().all(is_key_byte) {

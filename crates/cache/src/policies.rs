@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use forebay_catalog::records::{self, PolicyRecord, PolicyVersionRecord};
+use forebay_catalog::records::{self, ConfiguredPolicies, PolicyRecord, PolicyVersionRecord};
 use forebay_catalog::{Catalog, Check, TRANSACTION_BYTES_MAX, Transaction};
 use forebay_env::Env;
 use forebay_env::sync::RwLock;
@@ -128,6 +128,12 @@ fn replaced_rules(record: &PolicyRecord, configured: &PolicySet) -> Option<Repla
     (rules > 0 && is_edited).then_some(ReplacedRules { rules, version: record.revision })
 }
 
+/// The rules of the configuration at the last start of this worker.
+async fn configured_before(catalog: &dyn Catalog) -> Result<Option<Vec<PolicyRule>>> {
+    let found = catalog.get(records::CONFIGURED_POLICIES_KEY).await?;
+    Ok(found.map(|found| ConfiguredPolicies::decode(&found.value)).transpose()?.map(|before| before.rules))
+}
+
 /// The highest number in the history, or 0 without one. Rules that a release without a history has stored carry no
 /// number.
 async fn last_revision(catalog: &dyn Catalog) -> Result<u64> {
@@ -143,6 +149,10 @@ impl Policies {
     /// Loads the catalog's rules. The configuration's rules replace them when there are none yet, or when the
     /// configuration differs from that of the last start. So an edit of the file takes effect, and a change at run time
     /// survives a restart. Of several workers with the same configuration, the first one stores it.
+    ///
+    /// Workers of a cluster may have different configurations for a while, by mistake or because they are changed one
+    /// after the other. So only a configuration that has changed since the last start of the same worker replaces
+    /// rules.
     pub(crate) async fn load(
         env: &Env,
         catalog: &dyn Catalog,
@@ -153,7 +163,7 @@ impl Policies {
         let mut tries = 0;
         loop {
             tries += 1;
-            match Self::try_to_load(env, catalog, &configured).await {
+            match Self::try_to_load(env, catalog, &configured, has_others).await {
                 // Another worker has started at the same time, and the catalog shows its rules by now.
                 Err(error) if error.kind == ErrorKind::Conflict && tries < TRIES_MAX => {}
                 loaded => return loaded,
@@ -161,13 +171,21 @@ impl Policies {
         }
     }
 
-    async fn try_to_load(env: &Env, catalog: &dyn Catalog, configured: &PolicySet) -> Result<Self> {
+    async fn try_to_load(env: &Env, catalog: &dyn Catalog, configured: &PolicySet, has_others: bool) -> Result<Self> {
         let found = catalog.get(&records::policy_key()).await?;
         let expected = found.as_ref().map(|found| found.version);
         let record = found.map(|found| PolicyRecord::decode(&found.value)).transpose()?;
+        let before = if has_others { configured_before(catalog).await? } else { None };
+        let has_changed = !has_others || before.as_ref().is_some_and(|before| before != configured.rules());
         let mut replaced = None;
         let (set, revision) = match record {
             Some(record) if record.revision > 0 && record.configured == configured.rules() => {
+                (check(record.rules)?, record.revision)
+            }
+            Some(record) if record.revision > 0 && !has_changed => {
+                tracing::warn!(
+                    "the path policies of this worker's configuration are not those of the cluster, and are not in force: give all workers the same [[policy]] tables, or set the rules with `forebay policy`"
+                );
                 (check(record.rules)?, record.revision)
             }
             record => {
@@ -184,6 +202,12 @@ impl Policies {
                 (set, revision)
             }
         };
+        if has_others && before.as_deref() != Some(configured.rules()) {
+            let value = ConfiguredPolicies { rules: configured.rules().to_vec() }.encode();
+            let writes =
+                vec![ValueWrite { key: Bytes::from_static(records::CONFIGURED_POLICIES_KEY), value: Some(value) }];
+            catalog.commit(Transaction { writes, ..Transaction::default() }).await?;
+        }
         Ok(Self {
             present: RwLock::new((Arc::new(set), revision)),
             changing: AsyncMutex::default(),

@@ -9,6 +9,7 @@
 //! | `p/{upload id}/{number, five digits}` | [`PartRecord`]: one of its parts |
 //! | `policy` | [`PolicyRecord`]: the path policies |
 //! | `policy/{revision, twenty digits}` | [`PolicyVersionRecord`]: a version of them |
+//! | `configured_policies` | [`ConfiguredPolicies`]: the rules of a worker's configuration at its last start; only in a cluster |
 //! | `cj/{job id}` | a job of an operator for all workers of a cluster, in the words of the cache |
 //! | `j/{job id}` | a job of an operator, or a worker's share of one, in the words of the cache |
 //! | `jf/{job id}/{number, ten digits}` | what it has found |
@@ -37,7 +38,7 @@ pub use holders::Holders;
 pub use keys::*;
 pub use object::{Base, ObjectRecord, State};
 pub use part::PartRecord;
-pub use policy::{PolicyRecord, PolicyVersionRecord};
+pub use policy::{ConfiguredPolicies, PolicyRecord, PolicyVersionRecord};
 pub use scope::{RANGES_BESIDE_PATHS, Scope, path_hash, scope, stable_hash, upload_hash, upload_id};
 pub use upload::{CompletedUpload, UploadRecord};
 pub use wanted::{WantedBytes, wanted_bytes};

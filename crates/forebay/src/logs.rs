@@ -21,13 +21,20 @@ use crate::failure::Failure;
 /// the headers that it sends, and those for a collector are secrets. Spans are for traces alone.
 const SILENT: [&str; 3] = ["s3s", "ureq", forebay_env::SPANS];
 
+/// Whether a directive of the filter is about a target, or about a part of it.
+fn names(filter: &str, target: &str) -> bool {
+    let name = |directive: &str| directive.split(['=', '[']).next().unwrap_or_default().trim().to_owned();
+    let is_part = |name: &str| name.strip_prefix(target).is_some_and(|rest| rest.is_empty() || rest.starts_with("::"));
+    filter.split(',').any(|directive| is_part(&name(directive)))
+}
+
 /// Starts logging and, when they are wanted, traces. Once in the life of the process.
 pub(crate) fn start(config: &Config) -> Result<Option<Traces>, Failure> {
     let log = &config.log;
     let traces = Traces::start(config)?;
     let mut level = log.level.clone();
     for target in SILENT {
-        if !log.level.contains(target) {
+        if !names(&log.level, target) {
             level.push_str(&format!(",{target}=off"));
         }
     }
@@ -62,4 +69,15 @@ pub(crate) fn check(config: &Config) -> Result<(), Problem> {
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::names;
+
+    #[test]
+    fn a_module_of_ours_does_not_name_a_library() {
+        assert!(names("info,s3s=debug", "s3s") && names("s3s::ops[span]=trace", "s3s") && names(" s3s", "s3s"));
+        assert!(!names("debug,forebay_s3::s3s_fixes=trace,s3s_types=info", "s3s") && !names("", "s3s"));
+    }
 }

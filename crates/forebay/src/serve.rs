@@ -1,5 +1,6 @@
 //! `forebay serve`: from a configuration to a running worker, and back to a clean stop.
 
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
@@ -48,6 +49,9 @@ const DRAINED_SHOWN: Duration = Duration::from_secs(2);
 
 /// How often to check whether background work still runs.
 const BACKGROUND_CHECK: Duration = Duration::from_secs(1);
+
+/// Between two looks at what was wrong with this machine at the start.
+const MACHINE_CHECK: Duration = Duration::from_secs(30);
 
 /// Threads of a runtime for calls that block and belong to no disk: files of settings, names of hosts.
 const OTHER_CALLS_MAX: usize = 16;
@@ -313,12 +317,23 @@ fn tell_what_is_left(status: &forebay_cache::Status) {
     }
 }
 
-/// Raises what the quick part of `forebay doctor` finds. A file system that does not answer holds up nothing else.
+/// Raises what the quick part of `forebay doctor` finds, and looks again until nothing of that is left. A file system
+/// that does not answer holds up nothing else.
 async fn look_at_machine(config: Arc<Config>, env: Env, notices: Notices) {
-    let now_ms = env.clock.unix_ms();
-    let found = tokio::task::spawn_blocking(move || doctor::notices(&config, now_ms)).await;
-    for notice in found.unwrap_or_default() {
-        watch::raise(&notices, notice);
+    let mut raised = BTreeSet::new();
+    loop {
+        let (config, now_ms) = (Arc::clone(&config), env.clock.unix_ms());
+        let found = tokio::task::spawn_blocking(move || doctor::notices(&config, now_ms)).await.unwrap_or_default();
+        let present: BTreeSet<_> = found.iter().map(|notice| (notice.id.clone(), notice.subject.clone())).collect();
+        for (id, subject) in raised.difference(&present) {
+            watch::clear(&notices, id, subject);
+        }
+        found.into_iter().for_each(|notice| watch::raise(&notices, notice));
+        raised = present;
+        if raised.is_empty() {
+            return;
+        }
+        env.clock.sleep(MACHINE_CHECK).await;
     }
 }
 
@@ -344,10 +359,7 @@ struct Worker {
 }
 
 /// Nothing tells a new store from one whose disks are not mounted, so that an operator is to say which it is.
-fn tell_if_new(config: &Config, now_ms: u64, notices: &Notices) {
-    if !under_store_gone::is_store_new(config) {
-        return;
-    }
+fn tell_new(config: &Config, now_ms: u64, notices: &Notices) {
     let directories = &config.store.data_dirs;
     let shown: Vec<_> = directories.iter().map(|directory| directory.display().to_string()).collect();
     let notice = Notice {
@@ -372,7 +384,7 @@ impl Worker {
     ) -> Result<Self, Failure> {
         let disks = open_disks(config)?;
         let notices = Notices::default();
-        tell_if_new(config, env.clock.unix_ms(), &notices);
+        let is_new = under_store_gone::is_store_new(config);
         let root_user = credentials::root_user(config, env.random.as_ref())?;
         let token_secret = root_user.secret_key.clone();
         let users = Users::open(root_user, config.server.users_file.clone())
@@ -385,6 +397,9 @@ impl Worker {
         let (mounts, under_stores) = under_stores::open(config, env, observer).await?;
         UnderStoreMetrics::register(&mut registry, &under_stores);
         let (store, syncs) = open_store(env, disks, store_settings, &mut registry).await?;
+        if is_new {
+            tell_new(config, env.clock.unix_ms(), &notices);
+        }
         let joined = match addresses {
             Some(addresses) => Some(cluster::join(config, env, &store, addresses, &users, &mut registry).await?),
             None => None,

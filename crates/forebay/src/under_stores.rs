@@ -20,6 +20,16 @@ use crate::failure::Failure;
 /// Pause between two checks whether an under store has failed since, and between two probes of one that can't be used.
 const PROBE_INTERVAL: Duration = Duration::from_secs(15);
 
+/// An under store that says nothing for so long is out of reach. Requests of clients wait for longer.
+const PROBE_MAX: Duration = Duration::from_secs(10);
+
+/// When this many writes in a row are denied, it is no matter of single keys.
+const DENIED_MIN: u64 = 3;
+
+fn silent() -> Error {
+    Error::new(ErrorKind::Unavailable, format!("no answer within {} s", PROBE_MAX.as_secs()))
+}
+
 /// The under stores of a worker. Shared by clones.
 #[derive(Clone, Default)]
 pub(crate) struct OpenUnderStores {
@@ -133,15 +143,31 @@ impl OpenUnderStore {
         loop {
             let errors = self.governor.state().errors;
             if errors_seen != Some(errors) || self.trouble.lock().is_some() {
-                let trouble = self.probe().await.err().map(|error| Trouble {
+                let probed = tokio::select! {
+                    biased;
+                    probed = self.probe() => probed,
+                    () = env.clock.sleep(PROBE_MAX) => Err(silent()),
+                };
+                let trouble = probed.err().map(|error| Trouble {
                     kind: findings::of_under_store(error.kind),
                     error: one_line(&error.to_string()),
                 });
+                let trouble = trouble.or_else(|| self.denial());
                 *self.trouble.lock() = trouble;
                 errors_seen = Some(self.governor.state().errors);
             }
             env.clock.sleep(PROBE_INTERVAL).await;
         }
+    }
+
+    /// What no probe finds, because it writes nothing.
+    fn denial(&self) -> Option<Trouble> {
+        let state = self.governor.state();
+        let error = state.last_error.map(|error| one_line(&error.text)).unwrap_or_default();
+        (state.denied_writes >= DENIED_MIN).then(|| Trouble {
+            kind: findings::of_under_store(ErrorKind::Denied),
+            error: format!("{} writes in a row were denied: {error}", state.denied_writes),
+        })
     }
 
     /// # Errors

@@ -193,12 +193,15 @@ impl Watch {
         let now_ms = self.env.clock.unix_ms();
         match condition.notice(now_ms) {
             Ok(notice) => raise(&self.notices, notice),
-            Err((id, subject)) => {
-                if self.notices.clear(id, &subject) {
-                    tracing::info!(notice = id, subject, "a notice is over");
-                }
-            }
+            Err((id, subject)) => clear(&self.notices, id, &subject),
         }
+    }
+}
+
+/// Ends a notice; if there was one, the log has a line.
+pub(crate) fn clear(notices: &Notices, id: &str, subject: &str) {
+    if notices.clear(id, subject) {
+        tracing::info!(notice = id, subject, "a notice is over");
     }
 }
 

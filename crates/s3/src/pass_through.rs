@@ -30,7 +30,7 @@ use crate::error::from_cache;
 use crate::host::Domain;
 use crate::incoming::payload_hash;
 use crate::object_url::PATH_ENCODE_SET;
-use crate::query;
+use crate::query::{self, parameters};
 use crate::s3_error::{HideSource, add_details, error_with_status, no_streaming};
 use crate::s3s_fixes::documents::Expectations;
 use crate::s3s_fixes::{BodyError, Refused, XML_BYTES_MAX, signature_2};
@@ -103,7 +103,7 @@ impl S3Route for PassThrough {
         request.extensions.insert(Caller(Arc::clone(&user)));
         admit(&request.extensions, &user)?;
         let only_reads = matches!(request.method, Method::GET | Method::HEAD)
-            && !parameters(&request.uri).any(|(name, _)| SUBRESOURCES.contains(&name));
+            && !parameters(&request.uri).any(|(name, _)| SUBRESOURCES.contains(&name.as_str()));
         let action = if only_reads { Action::Read } else { Action::Admin };
         match place {
             S3Path::Root => Err(s3_error!(AccessDenied)),
@@ -298,18 +298,12 @@ impl PassThrough {
 /// under store each time.
 fn changes_object(method: &Method, uri: &Uri) -> bool {
     !matches!(*method, Method::GET | Method::HEAD)
-        && parameters(uri).any(|(name, _)| matches!(name, "versionId" | "restore"))
+        && parameters(uri).any(|(name, _)| matches!(name.as_str(), "versionId" | "restore"))
 }
 
 fn passes(uri: &Uri) -> bool {
-    let is_behind = |name| SUBRESOURCES.contains(&name) && !ANSWERED_HERE.contains(&name);
-    parameters(uri).any(|(name, value)| is_behind(name) || (name == "versionId" && value != "null"))
-}
-
-/// The query's parameters as they stand: none of the names here needs decoding.
-fn parameters(uri: &Uri) -> impl Iterator<Item = (&str, &str)> {
-    let query = uri.query().unwrap_or_default();
-    query.split('&').map(|parameter| parameter.split_once('=').unwrap_or((parameter, "")))
+    let is_behind = |name: &str| SUBRESOURCES.contains(&name) && !ANSWERED_HERE.contains(&name);
+    parameters(uri).any(|(name, value)| is_behind(&name) || (name == "versionId" && value != "null"))
 }
 
 fn rewrite(uri: &Uri, bucket: &str, key: Option<&str>) -> S3Result<Uri> {

@@ -242,7 +242,7 @@ fn is_ignored(name: &str) -> bool {
 }
 
 /// As `s3s` decodes them. What it can't decode, it has refused.
-fn parameters(uri: &Uri) -> impl Iterator<Item = (String, String)> {
+pub(crate) fn parameters(uri: &Uri) -> impl Iterator<Item = (String, String)> {
     let query = uri.query().unwrap_or_default();
     let decode = |text: &str| percent_decode_str(&text.replace('+', " ")).decode_utf8_lossy().into_owned();
     query.split('&').filter(|parameter| !parameter.is_empty()).map(move |parameter| {

@@ -186,8 +186,10 @@ impl SimCopies {
         };
         let mut at_home: Option<SlotSet> = None;
         for (name, peer) in peers.values() {
+            // Bytes that could not be read at their only holder may be there: reads can fail for a moment.
+            let is_missing = peer.cache.status().missing_objects > 0;
             match peer.cache.needs() {
-                Ok(needs) if needs.copies_wanted == 0 && has_copies(&needs, name) => {
+                Ok(needs) if needs.copies_wanted == 0 && !is_missing && has_copies(&needs, name) => {
                     at_home.get_or_insert_with(|| SlotSet::none(needs.slots.count())).add(&needs.slots);
                 }
                 Ok(_) | Err(_) => return Some(false),

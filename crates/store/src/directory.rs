@@ -442,11 +442,13 @@ impl Directory {
     /// may rely on it.
     pub(crate) async fn delete_segment(&self, segment: &Arc<Segment>) -> Result<()> {
         let name = segment.header.name();
-        let remove = async {
-            self.disk.remove(&name).await?;
-            self.disk.sync_directory().await
-        };
-        remove.await.map_err(|error| Error::io(format!("could not remove {name}"), error))?;
+        let context = || format!("could not remove {name}");
+        self.disk.remove(&name).await.map_err(|error| Error::io(context(), error))?;
+        if let Err(error) = self.disk.sync_directory().await {
+            // Nobody knows whether the segment is there after a power cut.
+            self.fail(&format!("could not sync the directory: {error}"));
+            return Err(Error::io(context(), error));
+        }
         self.segments.write().remove(&segment.key().number);
         if segment.close_when_unread(&self.used_bytes) {
             let mut held = self.held.lock();

@@ -416,7 +416,11 @@ impl Appender {
     async fn give_up(&self, error: std::io::Error, end: Position, appended: Vec<Appended>) -> Error {
         let error = self.directory.refused("could not append to the log", error);
         let cut = match &self.open {
-            Some(open) if error.kind == ErrorKind::Full => open.segment.cut(open.offset).await,
+            // Durably: a sync of others may have brought the records to the disk.
+            Some(open) if error.kind == ErrorKind::Full => match open.segment.cut(open.offset).await {
+                Ok(()) => open.segment.sync().await,
+                failed => failed,
+            },
             Some(_) | None => Ok(()),
         };
         if let Err(error) = &cut {

@@ -40,7 +40,11 @@ impl PreparedEntry {
 
 impl Drop for PreparedEntry {
     fn drop(&mut self) {
-        self.prepared.objects.lock().remove(&id_of(&self.entry));
+        let (mut objects, id) = (self.prepared.objects.lock(), id_of(&self.entry));
+        // The same may have been prepared again.
+        if objects.get(&id).is_some_and(|present| Arc::ptr_eq(present, &self.entry)) {
+            objects.remove(&id);
+        }
     }
 }
 

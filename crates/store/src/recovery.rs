@@ -21,7 +21,7 @@ use crate::ids::SegmentKey;
 use crate::record::location::Position;
 use crate::record::scan::Scan;
 use crate::segment::{SEGMENT_HEADER_BYTES, Segment, SegmentHeader, SegmentKind, parse_segment_name, segment_name};
-use crate::snapshot::copies::{count_snapshots, drop_older_snapshots};
+use crate::snapshot::copies::{count_snapshots, drop_older_snapshots, drop_unfinished_snapshots};
 use crate::snapshot::load::{Snapshot, load_snapshot};
 use crate::table::{Entry, Tables, Values};
 use crate::{Error, ErrorKind, Result, Settings};
@@ -122,6 +122,7 @@ pub(crate) async fn recover(env: &Env, disks: Vec<Arc<dyn Disk>>, settings: &Set
             directory.fail(&format!("could not take away the mark of a clean stop: {error}"));
         }
     }
+    drop_unfinished_snapshots(&directories).await;
     if let Some((held_in, bytes)) = copies {
         drop_older_snapshots(&directories, &held_in).await;
         count_snapshots(&directories, &held_in, bytes);

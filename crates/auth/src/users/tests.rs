@@ -33,6 +33,10 @@ fn a_changed_file_takes_effect_and_a_bad_one_does_not() {
 
     std::fs::write(&path, "[[user]]\nnom = 1\n").unwrap();
     assert!(users.reload().is_err());
+    for name in ["root", "anonymous"] {
+        std::fs::write(&path, user(name)).unwrap();
+        assert!(users.reload().is_err(), "{name} is a name of the server's own");
+    }
     assert!(users.find("other").is_some());
 }
 

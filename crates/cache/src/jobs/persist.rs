@@ -1,7 +1,7 @@
 //! Persists pending changes, and waits until earlier requests have settled. A request in flight is never dropped,
 //! because nobody would know its outcome.
 
-use forebay_catalog::records::State;
+use forebay_catalog::records::{self, ObjectRecord, State};
 use forebay_env::sync::Mutex;
 use forebay_types::ObjectPath;
 use futures::{FutureExt, StreamExt, stream};
@@ -13,6 +13,7 @@ use crate::persist::{LargeUploads, PersistError};
 
 /// The job handles what is pending when it begins, so that it ends under a steady load.
 pub(super) async fn run(run: &Run) -> Result<()> {
+    find_conflicts(run).await?;
     let mut waiting = run.worker.home.queue.waiting(&run.scope);
     waiting.retain(|path| run.is_about(path));
     // A restart counts from the beginning: what was persisted is no longer pending.
@@ -37,6 +38,27 @@ pub(super) async fn run(run: &Run) -> Result<()> {
     while tries.next().await.is_some() {}
     drop(tries);
     first_error.into_inner().map_or(Ok(()), Err)
+}
+
+/// What came into conflict before does not wait any more, and is not in the under store either.
+async fn find_conflicts(run: &Run) -> Result<()> {
+    let mut range = match &run.scope.bucket {
+        Some(bucket) => records::object_prefix_range(bucket, &run.scope.prefix),
+        None => records::all_objects_range(),
+    };
+    while let Some(found) = run.worker.next_records(&mut range).await? {
+        for (key, versioned) in &found {
+            let Some(path) = records::parse_object_key(key) else { continue };
+            if ObjectRecord::decode(&versioned.value)?.state == State::Conflict && run.is_about(&path) {
+                tell_conflict(run, &path);
+            }
+        }
+    }
+    Ok(())
+}
+
+fn tell_conflict(run: &Run, path: &ObjectPath) {
+    run.find(format!("/{path}"), "conflict", "somebody else has changed it in the under store; ours stays here");
 }
 
 async fn persist(run: &Run, path: ObjectPath, large: &LargeUploads) -> Result<()> {
@@ -70,7 +92,7 @@ async fn try_to_persist(run: &Run, path: &ObjectPath, large: &LargeUploads) -> R
     }
     let now = run.worker.current(path).await?.record;
     if now.is_some_and(|now| now.state == State::Conflict) {
-        run.find(format!("/{path}"), "conflict", "somebody else has changed it in the under store; ours stays here");
+        tell_conflict(run, path);
     }
     run.count(|progress| {
         progress.objects_done += 1;

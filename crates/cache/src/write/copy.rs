@@ -46,10 +46,11 @@ impl Worker {
         for _ in 0..CHANGED_TRIES {
             let from = self.copy_source(source, &request.source_conditions, None).await?;
             if from.info.size > PUT_BYTES_MAX {
-                return Err(Error::new(
-                    ErrorKind::InvalidArgument,
-                    "the source is larger than 5 GiB: copy it in parts",
-                ));
+                // Of Amazon S3: hashicorp/terraform-provider-aws#38102.
+                let context = format!(
+                    "The specified copy source is larger than the maximum allowable size for a copy source: {PUT_BYTES_MAX}"
+                );
+                return Err(Error::new(ErrorKind::InvalidRequest, context));
             }
             if let Some(tags) = &request.replace_tags {
                 return Ok((from, tags.clone()));

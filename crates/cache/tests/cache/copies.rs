@@ -14,7 +14,7 @@ async fn a_source_of_more_than_five_gibibytes_is_copied_in_parts_only() {
     let bench = Setup::new(WriteMode::WriteBack).policy(|rule| rule.cache_reads = Some(false)).open().await;
     bench.under.put_outside("source", "value".into());
     for (size, expected) in
-        [(PUT_BYTES_MAX, ErrorKind::InsufficientStorage), (PUT_BYTES_MAX + 1, ErrorKind::InvalidArgument)]
+        [(PUT_BYTES_MAX, ErrorKind::InsufficientStorage), (PUT_BYTES_MAX + 1, ErrorKind::InvalidRequest)]
     {
         bench.foreground.set(Way::Claim(size));
         assert_eq!(kind(bench.cache.copy(copy()).await), Some(expected), "{size}");

@@ -261,4 +261,8 @@ async fn persist_counts_what_waited_and_tells_what_came_into_conflict() {
     assert_eq!(counted(&job(&bench, &id)), (2, 2, 9));
     assert_eq!(told(&findings(&bench, &id).await), [("/bucket/both", "conflict")]);
     assert_eq!((bench.under("both").unwrap(), bench.under("fine").unwrap()), ("them".into(), "value".into()));
+    for (path, expected) in [("/", 1), ("/bucket/bo", 1), ("/bucket/fine", 0)] {
+        let (_, found) = run(&bench, request(JobKind::Persist, path)).await;
+        assert_eq!(found.len(), expected, "{path}: it is not in the under store later either");
+    }
 }

@@ -30,6 +30,24 @@ impl PolicyRecord {
     }
 }
 
+/// The rules of the configuration of a worker of a cluster, at its last start.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ConfiguredPolicies {
+    pub rules: Vec<PolicyRule>,
+}
+
+impl ConfiguredPolicies {
+    pub fn encode(&self) -> Bytes {
+        encode_json(self)
+    }
+
+    /// # Errors
+    /// `Corrupt` when the bytes are damaged or of a newer version.
+    pub fn decode(bytes: &[u8]) -> Result<Self> {
+        decode_json("configured policies", bytes)
+    }
+}
+
 /// One version of the path policies, as the history keeps it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PolicyVersionRecord {

@@ -5,6 +5,7 @@ use std::io::{self, IoSlice};
 use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -33,6 +34,8 @@ pub struct RealDisk {
     path: Arc<PathBuf>,
     /// Files are opened in it, and not by the path: that may lead to another directory by now.
     directory: Arc<File>,
+    /// The kernel reports a failed sync to one caller only, and the others must not be told that all is well.
+    has_failed: Arc<AtomicBool>,
     buffers: Arc<Buffers>,
     calls: Calls,
     freeing: Arc<Freeing>,
@@ -52,7 +55,13 @@ impl RealDisk {
     /// `WouldBlock` when another process has it open. Every text names the directory.
     pub fn open(path: &Path) -> io::Result<Self> {
         let context = |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", path.display()));
+        let new: Vec<_> = path.ancestors().take_while(|ancestor| !ancestor.exists()).collect();
         std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(context)?;
+        // Not all file systems make the name of a directory durable with what is in it.
+        for parent in new.into_iter().filter_map(Path::parent) {
+            let parent = if parent.as_os_str().is_empty() { Path::new(".") } else { parent };
+            File::open(parent).and_then(|parent| parent.sync_all()).map_err(context)?;
+        }
         let lock = options().create(true).truncate(false).open(path.join(LOCK_FILE)).map_err(context)?;
         rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive).map_err(|error| match error {
             rustix::io::Errno::WOULDBLOCK => {
@@ -65,6 +74,7 @@ impl RealDisk {
         Ok(Self {
             path: Arc::new(path.to_owned()),
             directory,
+            has_failed: Arc::default(),
             buffers: Arc::default(),
             calls: Calls::new(DISK_CALLS_MAX),
             freeing: Arc::default(),
@@ -167,8 +177,17 @@ impl Disk for RealDisk {
     }
 
     async fn sync_directory(&self) -> io::Result<()> {
-        let directory = Arc::clone(&self.directory);
-        blocking(&self.calls, move || directory.sync_all().map_err(not_synced)).await
+        let (directory, has_failed) = (Arc::clone(&self.directory), Arc::clone(&self.has_failed));
+        blocking(&self.calls, move || {
+            if has_failed.load(Ordering::SeqCst) {
+                return Err(not_synced(io::Error::other("an earlier sync of the directory has failed")));
+            }
+            directory.sync_all().map_err(|error| {
+                has_failed.store(true, Ordering::SeqCst);
+                not_synced(error)
+            })
+        })
+        .await
     }
 
     async fn space(&self) -> io::Result<DiskSpace> {

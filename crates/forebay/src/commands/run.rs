@@ -191,6 +191,9 @@ fn verdict(job: &Job, findings: &Findings) -> Result<(), Failure> {
         // What these find is what differs or is damaged; other jobs find reasons to leave an object alone too.
         JobKind::Verify | JobKind::Scrub if job.findings > 0 => failed(counted(job.findings, "finding")),
         // Of a dry run it is what was asked for.
+        JobKind::Persist if findings.has(&["conflict"]) => {
+            failed("not everything is in the under store: see the findings".to_owned())
+        }
         JobKind::Load if !job.request.dry_run && findings.has(&["exceeds-cache", "exceeds-quota", "too-large"]) => {
             failed("not all of it fits: see the findings".to_owned())
         }

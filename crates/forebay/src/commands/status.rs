@@ -76,7 +76,11 @@ fn text(overview: &Overview) -> String {
 fn pinned(status: &Status) -> String {
     let [taken, most] = [status.pinned_bytes, status.pinned_bytes_max];
     let share = share(taken as f64, most as f64);
-    format!("{} ({share} of the {} that it may take): dirty and transient objects", size(taken), size(most))
+    format!(
+        "{} ({share} of the {} that it may take): dirty and transient objects, conflicts, parts of open uploads",
+        size(taken),
+        size(most)
+    )
 }
 
 pub(super) fn notice_table(notices: &[Notice], now_ms: u64) -> String {

@@ -86,8 +86,8 @@ impl Sources {
             }
         }
         let known: Vec<_> = SETTINGS.iter().map(Setting::variable).collect();
-        let prefixes: Vec<_> =
-            SECTIONS.iter().map(|(name, _)| format!("FOREBAY_{name}_").to_ascii_uppercase()).collect();
+        let sections = SECTIONS.iter().map(|(name, _)| *name).chain(["root"]);
+        let prefixes: Vec<_> = sections.map(|name| format!("FOREBAY_{name}_").to_ascii_uppercase()).collect();
         for variable in variables.keys() {
             if prefixes.iter().any(|prefix| variable.starts_with(prefix)) && !known.contains(variable) {
                 let origin = Origin::Environment { variable: "environment: ".into() };

@@ -183,7 +183,7 @@ fn writes_rejected(facts: &Facts) -> Condition {
         severity: Severity::Critical,
         subject: String::new(),
         title: (count > 0).then(|| {
-            format!("{count} writes have been refused (503 SlowDown): what may not leave the cache takes {taken} of the {most} that it may take")
+            format!("{count} writes have been refused (503 SlowDown) because pinned data filled its share: it takes {taken} of {most} now")
         }),
         cure: "See why uploads are slow (notices of the under store, `forebay undeliverable list`), delete transient objects, raise store.size or cache.pinned_ratio, or set pinnedFull = \"write-through\" for the path",
     }
@@ -435,14 +435,14 @@ fn unreachable_store(label: &str, state: &UnderStoreStatus, trouble: Option<&Tro
     // The probe has no more to say than the requests when those are not sent.
     let probed = trouble.filter(|trouble| trouble.kind.id == id && !is_open);
     let error = state.last_error.as_deref().unwrap_or("no error is known");
-    let open = || format!("no answer after {} tries in a row: {error}", state.failures_in_a_row);
-    let title = is_open.then(open).or_else(|| probed.map(|trouble| format!("no answer to a probe: {}", trouble.error)));
+    let open = || format!("{} requests in a row have failed: {error}", state.failures_in_a_row);
+    let title = is_open.then(open).or_else(|| probed.map(|trouble| format!("a probe has failed: {}", trouble.error)));
     Condition {
         id,
         severity: Severity::Critical,
         subject: label.to_owned(),
         title,
-        cure: "Check the network and the under store; `forebay doctor` says what fails. Writes are accepted until pinned space is full",
+        cure: "Check the under store (also whether it is full) and the network; `forebay doctor` says what fails. Writes under WRITE_BACK and TRANSIENT are accepted until pinned space is full, others get 503",
     }
 }
 

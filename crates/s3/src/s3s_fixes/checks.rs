@@ -457,6 +457,12 @@ fn check_expires(text: &str, malformed: impl Fn(&'static str) -> S3Error) -> Che
 
 fn check_signed_headers(signed: &str, headers: &HeaderMap) -> Check {
     let is_signed = |name: &str| signed.split(';').any(|signed| signed == name);
+    let mut names: Vec<_> = signed.split(';').collect();
+    names.sort_unstable();
+    // `s3s` would write the value of a header as often as it is named, for megabytes of one head.
+    if names.windows(2).any(|pair| pair[0] == pair[1]) {
+        return Err(denied("SignedHeaders must name each header once."));
+    }
     let unsigned = headers.keys().map(HeaderName::as_str).filter(|name| name.starts_with("x-amz-") && !is_signed(name));
     match unsigned.collect::<Vec<_>>().as_slice() {
         names @ [_, ..] => Err(denied(format!("{NOT_SIGNED}: {}", names.join(", ")))),

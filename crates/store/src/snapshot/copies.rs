@@ -117,6 +117,14 @@ pub(crate) fn count_snapshots(directories: &[Arc<Directory>], held_in: &[u16], b
     }
 }
 
+/// Drops what an earlier process has not finished. It may have written to other directories than this one does.
+pub(crate) async fn drop_unfinished_snapshots(directories: &[Arc<Directory>]) {
+    for directory in directories {
+        // Usually it does not exist.
+        let _ = directory.disk.remove(NAME_NEW).await;
+    }
+}
+
 /// Removes snapshots from the other directories. They are older, and must not be used when the newest is lost: logs
 /// that they need have been released since.
 pub(crate) async fn drop_older_snapshots(directories: &[Arc<Directory>], held_in: &[u16]) {

@@ -137,6 +137,21 @@ async fn a_directory_that_is_forgotten_takes_along_only_what_it_held() {
     }
 }
 
+/// The next process may write snapshots to other directories.
+#[tokio::test]
+async fn a_snapshot_that_was_not_finished_takes_no_space() {
+    let disks = [(); 3].map(|()| MemoryDisk::default());
+    start(&disks).await.unwrap().close().await.unwrap();
+    for disk in &disks {
+        disk.create("snapshot.new").await.unwrap();
+    }
+    let store = start(&disks).await.unwrap();
+    for disk in &disks {
+        assert!(disk.lengths().iter().all(|(name, _)| name != "snapshot.new"));
+    }
+    store.close().await.unwrap();
+}
+
 #[tokio::test]
 async fn a_snapshot_outlives_the_loss_of_a_directory() {
     let disks = two_directories().await;

@@ -88,6 +88,25 @@ async fn a_snapshot_between_the_two_loses_neither() {
     }
 }
 
+/// Another worker sends a copy again, and the first one is dropped.
+#[tokio::test]
+async fn what_is_prepared_twice_is_there_while_one_of_both_is() {
+    let (disk, data) = (MemoryDisk::default(), pattern(1, 300));
+    let store = open(&disk).await;
+    let generation = store.next_generation();
+    let mut twice = Vec::new();
+    for _ in 0..2 {
+        let object = NewObject { generation, ..named(&store, "key", data.len()) };
+        let staged = stage_as(&store, Class::Durable, object, &data).await.unwrap();
+        twice.push(store.prepare(staged).await.unwrap());
+    }
+    drop(twice.remove(0));
+    store.close().await.unwrap();
+    drop(twice);
+    let store = open(&disk).await;
+    assert_eq!(keys_of(&store.take_prepared()), [b"key"]);
+}
+
 #[tokio::test]
 async fn a_snapshot_with_prepared_objects_is_refused_by_older_releases_and_others_are_not() {
     let disk = MemoryDisk::default();

@@ -46,6 +46,7 @@ struct State {
     calls: u64,
     errors: u64,
     throttled: u64,
+    denied_writes: u64,
     last_error: Option<LastError>,
 }
 
@@ -139,6 +140,7 @@ impl Governor {
             calls: 0,
             errors: 0,
             throttled: 0,
+            denied_writes: 0,
             last_error: None,
         };
         Self { env, settings, observer, state: Mutex::new(state), freed: Notify::new() }
@@ -173,6 +175,7 @@ impl Governor {
             calls: state.calls,
             errors: state.errors,
             throttled: state.throttled,
+            denied_writes: state.denied_writes,
             last_error: state.last_error.clone(),
         }
     }
@@ -217,6 +220,9 @@ impl Governor {
             observer.called(operation, result.as_ref().err().map(|error| error.kind), elapsed);
         }
         self.learn(work, caller.bucket, result.as_ref().err(), is_probe);
+        if work == Work::Write && operation != "sweep" {
+            self.learn_permission(result.as_ref().err());
+        }
         result
     }
 
@@ -281,6 +287,16 @@ impl Governor {
         };
         if !wait.is_zero() {
             self.env.clock.sleep(wait).await;
+        }
+    }
+
+    /// Of a write: the circuit stays closed when it is denied, because the under store answers.
+    fn learn_permission(&self, error: Option<&Error>) {
+        let denied_writes = &mut self.state.lock().denied_writes;
+        match error.map(|error| error.kind) {
+            None => *denied_writes = 0,
+            Some(ErrorKind::Denied) => *denied_writes += 1,
+            Some(_) => {}
         }
     }
 

@@ -29,6 +29,8 @@ pub struct GovernorState {
     pub errors: u64,
     /// Of these, how often the under store asked for fewer requests.
     pub throttled: u64,
+    /// Writes and deletes that it has denied since the last one that it took.
+    pub denied_writes: u64,
     pub last_error: Option<LastError>,
 }
 

@@ -227,7 +227,7 @@ fn each_trouble_has_its_notice_with_the_figures() {
         },
         "under-store-unreachable",
         "s3://bucket",
-        "no answer after 12 tries in a row: connection refused",
+        "12 requests in a row have failed: connection refused",
     );
 }
 

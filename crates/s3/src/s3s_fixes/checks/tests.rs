@@ -97,6 +97,7 @@ fn presigned_urls_are_checked_in_all_parts() {
         ("HMAC-SHA256", "HMAC-SHA1", 400),
         ("&X-Amz-Signature=00", "", 400),
         ("SignedHeaders=host", "SignedHeaders=range", 403),
+        ("SignedHeaders=host", "SignedHeaders=host%3Bhost", 403),
         ("X-Amz-Signature=00", "X-Amz-Signature=00&X-Amz-Signature=01", 400),
         ("X-Amz-Signature=00", "X-Amz-Signature=00&X-Amz-Expires=1", 400),
     ] {
