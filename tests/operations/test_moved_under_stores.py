@@ -4,7 +4,7 @@ import os
 import subprocess
 
 import pytest
-from harness.clients import boto
+from harness.clients import boto, refused
 from harness.servers import REGION, Forebay, S3Server, eventually
 
 SETTINGS = """
@@ -83,10 +83,15 @@ def test_what_waits_is_not_sent_to_another_under_store(stores, tmp_path, mount):
         server.wait_until_drained()
         s3, bucket = holders[0]
         assert [found["Key"] for found in s3.list_objects_v2(Bucket=bucket)["Contents"]] == ["replaced"]
+        assert boto(server).get_object(Bucket="lake", Key="replaced")["Body"].read() == b"mine"
         assert server.stop() == 0
-        # Nothing waits any more.
+        # Nothing waits any more. What is cached of the old one is not shown, even while the new one does not answer.
         server.show(new)
+        behind = first if mount else second
+        behind.kill()
         server.start()
+        refused("ServiceUnavailable", boto(server).get_object, Bucket="lake", Key="replaced")
+        behind.start()
         eventually("the other object", lambda: boto(server).get_object(Bucket="lake", Key="deleted")["Body"].read() == b"new")
         assert server.stop() == 0
     finally:

@@ -210,11 +210,16 @@ def test_a_bucket_that_cannot_be_made_as_asked(server, s3):
 
 @pytest.mark.beyond_reference("it takes them, or breaks off")
 def test_attributes_that_would_not_fit_into_a_request_to_s3(server, s3, bucket):
+    s3.put_object(Bucket=bucket, Key="source", Body=b"x")
+    copy = {"Bucket": bucket, "Key": "object", "CopySource": f"{bucket}/source"}
     for wrong in ({"CacheControl": "x" * 9000}, {"ContentType": "a/" + "b" * 6200}, {"ContentDisposition": "x" * 7000}):
         refused("RequestHeaderSectionTooLarge", s3.put_object, Bucket=bucket, Key="object", Body=b"x", **wrong)
         refused("RequestHeaderSectionTooLarge", s3.create_multipart_upload, Bucket=bucket, Key="object", **wrong)
+        refused("RequestHeaderSectionTooLarge", s3.copy_object, MetadataDirective="REPLACE", **copy, **wrong)
     tags = "&".join(f"k{n}={urllib.parse.quote('é' * 200)}" for n in range(10))
     refused("RequestHeaderSectionTooLarge", s3.put_object, Bucket=bucket, Key="object", Body=b"x", Tagging=tags)
+    refused("RequestHeaderSectionTooLarge", s3.copy_object, TaggingDirective="REPLACE", Tagging=tags, **copy)
+    refused("404", s3.head_object, Bucket=bucket, Key="object")
     # Less than S3 takes: the S3 server of the tests breaks off at 4 KiB.
     s3.put_object(Bucket=bucket, Key="object", Body=b"x", CacheControl="x" * 1000, Metadata={"a": "b" * 1000})
     assert s3.head_object(Bucket=bucket, Key="object")["CacheControl"] == "x" * 1000

@@ -28,7 +28,8 @@ QUESTIONS = [
     ("GET", "/bucket/object?tagging=", b""),
     ("PUT", "/bucket?versioning=", b"<VersioningConfiguration><Status>Enabled</Status></VersioningConfiguration>"),
     ("PUT", "/new-bucket", b""),
-    ("DELETE", "/bucket", b""),
+    # Without an answer that makes sense, a bucket takes no writes for a while.
+    ("DELETE", "/doomed", b""),
     ("POST", "/bucket/object?uploads=", b""),
 ]
 
@@ -51,7 +52,8 @@ def worker(tmp_path_factory, stores):
     behind, _ = stores
     server = Guarded(tmp_path_factory.mktemp("hostile"), mode="NO_CACHE", behind=behind, config=IMPATIENT).start()
     # It knows the bucket before anything goes wrong.
-    assert send_signed(server, "GET", "/bucket?list-type=2").status == 200
+    for bucket in ("bucket", "doomed"):
+        assert send_signed(server, "GET", f"/{bucket}?list-type=2").status == 200
     yield server
     server.kill()
 
@@ -71,9 +73,11 @@ def test_no_redirect_is_followed(worker, stores, status):
     behind.fail_with(status, "TemporaryRedirect", TOLD, {"Location": target, "x-amz-bucket-region": "eu-west-1"})
     for method, path, body in QUESTIONS:
         answer = send_signed(worker, method, path, body=body)
-        assert answer.status >= 400 and elsewhere.endpoint.encode() not in answer.body, (method, path, answer)
-        assert "location" not in answer.headers, answer
-    assert len(behind.asked) >= len(QUESTIONS) - 2 and elsewhere.asked == []
+        # An upload begins here, and goes there when it is complete.
+        assert answer.status >= 400 or method == "POST", (method, path, answer)
+        assert elsewhere.endpoint.encode() not in answer.body and "location" not in answer.headers, answer
+    # It is not asked for what earlier requests left without an answer that makes sense.
+    assert len(behind.asked) > len(QUESTIONS) / 2 and elsewhere.asked == []
 
 
 @pytest.mark.parametrize(
@@ -247,7 +251,7 @@ def test_an_under_store_is_asked_only_behind_a_certificate_that_is_right(tmp_pat
             store.disagreed.clear()
             for method, path, body in QUESTIONS:
                 # An upload begins here, and goes there when it is complete.
-                if path.startswith("/bucket") and (method, path) != ("DELETE", "/bucket") and method != "POST":
+                if path.startswith("/bucket") and method != "POST":
                     answer = send_signed(server, method, path.replace("/bucket", f"/{bucket}"), body=body)
                     assert bucket == "good" or answer.status >= 500, (bucket, method, path, answer)
         for bucket, store in stores.items():

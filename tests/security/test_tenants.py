@@ -378,3 +378,33 @@ def test_a_wrong_secret_gets_one_answer_whoever_is_meant(worker):
                 told = re.sub(rb"<(AWSAccessKeyId|SignatureProvided|StringToSign|CanonicalRequest)(Bytes)?>[^<]*<", b"<\\1\\2><", answer.body)
                 said.append((answer.status, told.partition(b"<RequestId>")[0], sorted(answer.headers)))
             assert len({str(one) for one in said}) == 1 and said[0][0] == 403 and b"<Code>" + code in said[0][1], (way, said)
+
+
+class BelowPrefix(Guarded):
+    """All buckets are prefixes of one bucket of the store behind."""
+
+    def under_store_url(self):
+        return super().under_store_url().replace("s3://", "s3://shared/pre")
+
+
+ONE_BELOW = b"<Contents><Key>pre/bucket/key</Key><Size>1</Size><ETag>1</ETag><LastModified>2026-01-01T00:00:00Z</LastModified></Contents>"
+CONFIGURATIONS = ["lifecycle", "policy", "cors", "encryption", "versioning", "replication", "publicAccessBlock", "notification", "website", "logging"]
+
+
+def test_a_bucket_that_is_a_prefix_changes_nothing_of_the_bucket_behind(tmp_path):
+    """It would be set for the objects of all."""
+    with FakeStore() as behind:
+        server = BelowPrefix(tmp_path, mode="NO_CACHE", behind=behind).start()
+        keys = (server.access_key, server.secret_key)
+        # A bucket is there when something is below its prefix.
+        behind.answer = (200, {}, EMPTY_LIST.replace(b">0<", b">1<").replace(b"</ListB", ONE_BELOW + b"</ListB"))
+        assert ask(server, keys, "GET", "/bucket?list-type=2")[0] == 200
+        behind.asked.clear()
+        behind.answer = (200, {}, b"<LifecycleConfiguration/>")
+        for name in CONFIGURATIONS:
+            for method, body in (("GET", b""), ("PUT", b"<Configuration/>"), ("DELETE", b"")):
+                status, _, said = ask(server, keys, method, f"/bucket?{name}=", {"Content-MD5": md5_base64(body)}, body)
+                # Not every one of them can be deleted.
+                assert status == 501 or (method == "DELETE" and status == 405), (method, name, status, said)
+        assert behind.asked == []
+        server.kill()

@@ -1,5 +1,7 @@
 //! Jobs: load, free, persist, verify, scrub.
 
+use std::collections::BTreeSet;
+
 use axum::Json;
 use axum::response::{IntoResponse, Response};
 use forebay_cache::{ErrorKind, Job, JobFinding, JobRequest};
@@ -36,6 +38,8 @@ pub(crate) async fn create_job(
 pub(crate) async fn list_jobs(caller: Caller, Parameters(Nothing {}): Parameters<Nothing>) -> Answer<Json<Vec<Job>>> {
     let mut jobs = caller.is_administrator()?.cache.jobs().await?;
     jobs.retain(|job| caller.covers(&job.request.path));
+    let visible = ids(&jobs);
+    jobs.iter_mut().for_each(|job| job.hide_names(|id| visible.contains(id)));
     Ok(Json(jobs))
 }
 
@@ -47,7 +51,14 @@ pub(crate) async fn show_job(
     Segment(id): Segment<String>,
     Parameters(Nothing {}): Parameters<Nothing>,
 ) -> Answer<Json<Job>> {
-    Ok(Json(job_of(&caller, &id).await?.1))
+    let (running, mut job) = job_of(&caller, &id).await?;
+    if job.error.is_some() && job.ended_ms.is_none() {
+        let mut jobs = running.cache.jobs().await?;
+        jobs.retain(|job| caller.covers(&job.request.path));
+        let visible = ids(&jobs);
+        job.hide_names(|id| visible.contains(id));
+    }
+    Ok(Json(job))
 }
 
 #[derive(Deserialize, IntoParams)]
@@ -87,6 +98,10 @@ pub(crate) async fn cancel_job(
 ) -> Answer<Json<Job>> {
     let (running, _) = job_of(&caller, &id).await?;
     Ok(Json(running.cache.cancel_job(&id).await?))
+}
+
+fn ids(jobs: &[Job]) -> BTreeSet<String> {
+    jobs.iter().map(|job| job.id.clone()).collect()
 }
 
 /// A job that the caller may know of. To others it isn't there.

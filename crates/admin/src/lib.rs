@@ -50,6 +50,7 @@ use tokio_rustls::TlsAcceptor;
 use utoipa::openapi::OpenApi;
 
 pub use api::{Cluster, ConfigurationEntry, LeavingRefused, Notice, Notices, Severity, UnderStores};
+use persist::Persisting;
 use sampler::Sampler;
 pub use server::run;
 use session::cookie;
@@ -88,6 +89,7 @@ struct Shared {
     sampler: Sampler,
     sessions: Sessions,
     throttle: Throttle,
+    persisting: Persisting,
     description: OpenApi,
 }
 
@@ -104,6 +106,7 @@ impl Admin {
             sampler: Sampler::default(),
             sessions: Sessions::default(),
             throttle: Throttle::default(),
+            persisting: Persisting::default(),
             description: openapi::description(),
         };
         Self { shared: Arc::new(shared) }
@@ -157,6 +160,10 @@ impl Admin {
 
     fn throttle(&self) -> &Throttle {
         &self.shared.throttle
+    }
+
+    fn persisting(&self) -> &Persisting {
+        &self.shared.persisting
     }
 
     fn description(&self) -> &OpenApi {

@@ -1,13 +1,61 @@
 //! Pushing dirty data to the under store now.
 
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::extract::State;
 use http::StatusCode;
+use parking_lot::Mutex;
 use serde::Deserialize;
+use tracing::Instrument;
 use utoipa::IntoParams;
 
+use crate::Admin;
 use crate::access::Caller;
 use crate::input::{self, Parameters};
-use crate::problem::Answer;
+use crate::problem::{Answer, Problem};
 use crate::responses::{Absent, Problems, StorageProblems};
+
+/// Requests at work. Each of them sends as many uploads as all background uploads of a bucket, and beside those.
+const REQUESTS_MAX: usize = 2;
+
+/// When a refused request is tried again: small backlogs are uploaded by then.
+const RETRY_AFTER: Duration = Duration::from_secs(5);
+
+/// The users whose requests are at work.
+#[derive(Clone, Default)]
+pub(crate) struct Persisting(Arc<Mutex<Vec<String>>>);
+
+/// A request at work, until it is dropped.
+struct Place {
+    all: Persisting,
+    user: String,
+}
+
+impl Persisting {
+    /// # Errors
+    /// 503 when a request of the same user is at work, or as many as may be.
+    fn begin(&self, user: &str) -> Answer<Place> {
+        let mut users = self.0.lock();
+        let problem = if users.iter().any(|other| other == user) {
+            format!("an earlier persist request of {user} is still at work")
+        } else if users.len() >= REQUESTS_MAX {
+            format!("{REQUESTS_MAX} persist requests are still at work")
+        } else {
+            users.push(user.to_owned());
+            return Ok(Place { all: self.clone(), user: user.to_owned() });
+        };
+        let problem = format!("{problem}: try again later, or start a persist job");
+        let problem = Problem::new(StatusCode::SERVICE_UNAVAILABLE, problem);
+        Err(Problem { retry_after: Some(RETRY_AFTER), ..problem })
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.all.0.lock().retain(|user| *user != self.user);
+    }
+}
 
 #[derive(Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
@@ -18,14 +66,43 @@ pub(crate) struct Prefix {
     prefix: String,
 }
 
-/// Brings what is dirty under the prefix to the under store now, and answers when the under store has it.
+/// Brings what is dirty under the prefix to the under store now, and answers when the under store has it. A worker
+/// handles one such request of a user at a time, and two of all users.
 #[utoipa::path(post, path = "/api/v1/persist", tag = "objects", params(Prefix),
     responses((status = 204, description = "The under store has everything."), Problems, Absent, StorageProblems))]
 pub(crate) async fn persist_now(
+    State(admin): State<Admin>,
     caller: Caller,
     Parameters(Prefix { prefix }): Parameters<Prefix>,
 ) -> Answer<StatusCode> {
     input::check_place("prefix", &prefix)?;
-    caller.may_administer_under(&prefix)?.cache.persist(&prefix).await?;
+    let cache = caller.may_administer_under(&prefix)?.cache.clone();
+    let place = admin.persisting().begin(caller.name())?;
+    // Uploads continue when the client has gone, and the request keeps its place.
+    let work = async move {
+        let _place = place;
+        cache.persist(&prefix).await
+    };
+    forebay_env::spawn(work.in_current_span()).join().await?;
     Ok(StatusCode::NO_CONTENT)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_request_of_a_user_and_two_of_all_are_at_work() {
+        let all = Persisting::default();
+        let first = all.begin("anna").unwrap();
+        let refused = |user: &str| all.begin(user).err().map(|problem| (problem.status.as_u16(), problem.retry_after));
+        assert_eq!(refused("anna"), Some((503, Some(RETRY_AFTER))));
+        let second = all.begin("berta").unwrap();
+        assert_eq!(refused("clara"), Some((503, Some(RETRY_AFTER))));
+        drop(first);
+        assert_eq!(refused("berta"), Some((503, Some(RETRY_AFTER))));
+        assert_eq!(refused("clara"), None);
+        drop(second);
+        assert!(all.0.lock().is_empty());
+    }
 }

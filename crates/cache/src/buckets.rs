@@ -25,12 +25,17 @@ use crate::{Error, ErrorKind, Mount, Mounts, Result};
 /// effect at once.
 const BUCKET_TTL: Duration = Duration::from_secs(60);
 
+/// In a cluster: twice as long as the worker that deletes a bucket takes at most.
+const DELETION_MAX: Duration = Duration::from_secs(120);
+
 /// Resolves buckets. The catalog holds those that have been seen, so they serve reads and accept writes while the under
 /// store is out of reach. Checking again never delays a request.
 pub(crate) struct Buckets {
     env: Env,
     catalog: Arc<dyn Catalog>,
     mounts: Mounts,
+    /// How long a deletion whose answer was lost may still land. Until then, nothing is written to its bucket.
+    deletion_max: Duration,
     known: Arc<Mutex<HashMap<BucketName, Known>>>,
     /// Gates of buckets that this process has written to or deleted.
     gates: Mutex<HashMap<BucketName, Arc<RwLock<()>>>>,
@@ -48,7 +53,7 @@ struct Known {
     deletion: Option<Deletion>,
 }
 
-/// Some worker of the cluster deletes the bucket.
+/// Some worker deletes the bucket, or has got no answer to that.
 #[derive(Clone, Copy)]
 struct Deletion {
     /// See [`BucketRecord::Deleting`].
@@ -84,12 +89,20 @@ impl Known {
 }
 
 impl Buckets {
-    /// Starts with the buckets that the catalog knows.
-    pub(crate) async fn load(env: Env, catalog: Arc<dyn Catalog>, mounts: Mounts) -> Result<Self> {
+    /// Starts with the buckets that the catalog knows. `settle_time`: how long a request whose answer was lost may
+    /// still land.
+    pub(crate) async fn load(
+        env: Env,
+        catalog: Arc<dyn Catalog>,
+        mounts: Mounts,
+        settle_time: Duration,
+    ) -> Result<Self> {
+        let deletion_max = if catalog.slots().is_some() { DELETION_MAX } else { settle_time };
         let buckets = Self {
             env,
             catalog,
             mounts,
+            deletion_max,
             known: Arc::default(),
             gates: Mutex::default(),
             deletions: AtomicU64::new(0),
@@ -132,7 +145,7 @@ impl Buckets {
     /// While this is held, the bucket exists and is not deleted. Every change of an object holds it until its commit.
     ///
     /// # Errors
-    /// As [`Buckets::mount`]; `Unavailable` while another worker deletes the bucket.
+    /// As [`Buckets::mount`]; `Unavailable` while another worker deletes the bucket, or its deletion may still land.
     pub(crate) async fn begin_write(&self, bucket: &BucketName) -> Result<OwnedRwLockReadGuard<()>> {
         let kept = self.gate(bucket).read_owned().await;
         match self.find(bucket).await? {
@@ -261,26 +274,49 @@ impl Buckets {
         Ok(found.map(|found| BucketRecord::decode(&found.value)).transpose()?)
     }
 
-    /// Forgets a bucket and then deletes it. In this order, a crash leaves no deleted bucket that accepts writes. When
-    /// the under store refuses, or is out of reach, the bucket takes writes again.
+    /// Marks a bucket and then deletes it. In this order, a crash leaves no deleted bucket that accepts writes. When
+    /// the under store refuses, or is out of reach, the bucket takes writes again. When its answer is lost, the mark
+    /// stays for some time: see [`deletion`].
     async fn delete(&self, root: &Arc<dyn BucketRoot>, bucket: &BucketName) -> Result<()> {
         let _nothing_is_noted = self.noting.write().await;
-        let known = self.known.lock().remove(bucket);
-        self.set_record(bucket, None).await?;
+        let number = self.env.random.next_u64();
+        self.set_record(bucket, Some(BucketRecord::Deleting(number))).await?;
         let deleted = root.delete(bucket).await;
         use forebay_ufs::ErrorKind::{Ambiguous, NoBucket, NotFound};
-        if deleted.as_ref().is_err_and(|error| !matches!(error.kind, NotFound | NoBucket | Ambiguous)) {
-            self.set_record(bucket, Some(BucketRecord::Open)).await?;
-            known.map(|known| self.known.lock().insert(bucket.clone(), known));
+        let ended = match deleted.as_ref().map_err(|error| error.kind) {
+            Ok(()) | Err(NotFound | NoBucket) => self.set_record(bucket, None).await,
+            Err(Ambiguous) => {
+                // The request may have taken long.
+                let heard = self.env.clock.monotonic();
+                if let Some(known) = self.known.lock().get_mut(bucket) {
+                    known.deletion = Some(Deletion { number, heard });
+                }
+                Ok(())
+            }
+            Err(_) => self.set_record(bucket, Some(BucketRecord::Open)).await,
+        };
+        if let Err(error) = ended {
+            warn_of_mark(bucket, &error);
         }
         // Requests that have found the bucket so far wait to record it, and now check again.
         self.deletions.fetch_add(1, Ordering::SeqCst);
         Ok(deleted?)
     }
 
+    /// Records the state of a bucket, and then shows it.
     async fn set_record(&self, bucket: &BucketName, record: Option<BucketRecord>) -> Result<()> {
         let writes = vec![ValueWrite { key: records::bucket_key(bucket), value: record.map(BucketRecord::encode) }];
         self.catalog.commit(Transaction { writes, ..Transaction::default() }).await?;
+        let now = self.env.clock.monotonic();
+        let mut known = self.known.lock();
+        match record {
+            Some(record) => {
+                if let Some(known) = known.get_mut(bucket) {
+                    known.show(record, now);
+                }
+            }
+            None => drop(known.remove(bucket)),
+        }
         Ok(())
     }
 }
@@ -318,4 +354,8 @@ fn has_committed(result: forebay_catalog::Result<u64>) -> Result<bool> {
 
 fn no_such_bucket(bucket: &BucketName) -> Error {
     Error::new(ErrorKind::NoSuchBucket, format!("the bucket {bucket} does not exist"))
+}
+
+fn warn_of_mark(bucket: &BucketName, error: &Error) {
+    tracing::warn!(%bucket, %error, "could not remove the mark of a bucket deletion: writes to the bucket may get 503 for about two minutes");
 }

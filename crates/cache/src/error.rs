@@ -140,6 +140,12 @@ impl Error {
 }
 
 impl Error {
+    /// Whether it is not known if a commit to the catalog holds. With any other error of a commit, nothing has changed.
+    pub(crate) fn is_commit_in_doubt(&self) -> bool {
+        let cause = self.source.as_deref().and_then(|source| source.downcast_ref::<forebay_catalog::Error>());
+        cause.is_some_and(|cause| cause.kind == forebay_catalog::ErrorKind::Unknown)
+    }
+
     /// For a read: if the under store cannot have such names, the object does not exist.
     pub(crate) fn of_read(self) -> Self {
         match self.kind {

@@ -6,6 +6,7 @@ use forebay_catalog::records::{Base, State};
 use forebay_store::{Object, Piece};
 use forebay_types::{BucketName, ByteRange, ETag, ObjectInfo, ObjectKey, ObjectPath, PathPolicy};
 use forebay_ufs::ErrorKind as UfsKind;
+use futures::future::BoxFuture;
 use futures::{StreamExt, TryStreamExt, stream};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -135,35 +136,45 @@ impl Cache {
     ///
     /// # Errors
     /// As [`Cache::list`].
-    pub async fn list_cached(&self, bucket: &BucketName, request: &ListObjects) -> Result<CachedPage> {
-        let page = self.worker.list(bucket, request).await?;
-        let objects = page.objects.into_iter().map(CachedObject::listed).collect();
-        let objects = self.worker.cached_anywhere(bucket, objects).await?;
-        Ok(CachedPage { objects, prefixes: page.prefixes, next: page.next })
+    pub fn list_cached<'a>(
+        &'a self,
+        bucket: &'a BucketName,
+        request: &'a ListObjects,
+    ) -> BoxFuture<'a, Result<CachedPage>> {
+        Box::pin(async move {
+            let page = self.worker.list(bucket, request).await?;
+            let objects = page.objects.into_iter().map(CachedObject::listed).collect();
+            let objects = self.worker.cached_anywhere(bucket, objects).await?;
+            Ok(CachedPage { objects, prefixes: page.prefixes, next: page.next })
+        })
     }
 
     /// What this worker holds of listed objects that are at home here. Like [`Cache::list_cached`], it changes nothing.
     ///
     /// # Errors
     /// `Unavailable` when one of them is not at home here.
-    pub async fn cached_here(&self, bucket: &BucketName, objects: Vec<CachedObject>) -> Result<Vec<CachedObject>> {
-        self.worker.cached(bucket, objects).await
+    pub fn cached_here<'a>(
+        &'a self,
+        bucket: &'a BucketName,
+        objects: Vec<CachedObject>,
+    ) -> BoxFuture<'a, Result<Vec<CachedObject>>> {
+        Box::pin(async move { self.worker.cached(bucket, objects).await })
     }
 
     /// All that the home of an object knows of it.
     ///
     /// # Errors
     /// As [`Cache::head`].
-    pub async fn object_detail(&self, path: &ObjectPath) -> Result<ObjectDetail> {
-        self.worker.object_detail_anywhere(path).await
+    pub fn object_detail<'a>(&'a self, path: &'a ObjectPath) -> BoxFuture<'a, Result<ObjectDetail>> {
+        Box::pin(async move { self.worker.object_detail_anywhere(path).await })
     }
 
     /// The same, of an object that is at home here.
     ///
     /// # Errors
     /// As [`Cache::head`]; `Unavailable` when it is not at home here.
-    pub async fn object_detail_here(&self, path: &ObjectPath) -> Result<ObjectDetail> {
-        self.worker.object_detail(path).await
+    pub fn object_detail_here<'a>(&'a self, path: &'a ObjectPath) -> BoxFuture<'a, Result<ObjectDetail>> {
+        Box::pin(async move { self.worker.object_detail(path).await })
     }
 }
 

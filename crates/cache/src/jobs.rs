@@ -17,6 +17,7 @@ mod verify;
 use std::sync::Arc;
 
 use forebay_types::ByteSize;
+use futures::future::BoxFuture;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -111,7 +112,7 @@ pub struct Job {
     pub ended_ms: Option<u64>,
     pub progress: JobProgress,
     /// Number of all findings. [`Cache::job_findings`] has the first ten thousand; in a cluster, the first thousand of
-    /// each worker.
+    /// each worker. When ended jobs together have more than ten times as many, the oldest lose theirs.
     pub findings: u64,
     /// Why it failed, or what it waits for, in one line.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -187,44 +188,48 @@ impl Cache {
     ///
     /// # Errors
     /// `InvalidArgument`, `NoSuchBucket`, `SlowDown` when too many jobs wait.
-    pub async fn create_job(&self, request: JobRequest, created_by: &str) -> Result<Job> {
-        let scope = check(&request)?;
-        if let Some(bucket) = &scope.bucket {
-            self.worker.buckets.mount(bucket).await?;
-        }
-        let (worker, created_by) = (Arc::clone(&self.worker), created_by.to_owned());
-        self.worker.unless_stalled(async move { worker.create_job(request, created_by).await }).await
+    pub fn create_job<'a>(&'a self, request: JobRequest, created_by: &'a str) -> BoxFuture<'a, Result<Job>> {
+        Box::pin(async move {
+            let scope = check(&request)?;
+            if let Some(bucket) = &scope.bucket {
+                self.worker.buckets.mount(bucket).await?;
+            }
+            let (worker, created_by) = (Arc::clone(&self.worker), created_by.to_owned());
+            self.worker.unless_stalled(async move { worker.create_job(request, created_by).await }).await
+        })
     }
 
-    /// The newest first: all that have not ended, and the last hundred that have. In a cluster, those of all workers.
+    /// The newest first: all that have not ended, and a hundred that have. In a cluster, those of all workers.
     ///
     /// # Errors
     /// Whatever the catalog answers.
-    pub async fn jobs(&self) -> Result<Vec<Job>> {
-        self.worker.show_jobs().await
+    pub fn jobs(&self) -> BoxFuture<'_, Result<Vec<Job>>> {
+        Box::pin(async move { self.worker.show_jobs().await })
     }
 
     /// # Errors
     /// `NotFound`; whatever the catalog answers.
-    pub async fn job(&self, id: &str) -> Result<Job> {
-        self.worker.show_job(id).await
+    pub fn job<'a>(&'a self, id: &'a str) -> BoxFuture<'a, Result<Job>> {
+        Box::pin(async move { self.worker.show_job(id).await })
     }
 
     /// What this worker has begun for jobs of its cluster and not ended.
     ///
     /// # Errors
     /// Whatever the catalog answers.
-    pub async fn job_shares(&self) -> Result<Vec<ShareReport>> {
-        let worker = Arc::clone(&self.worker);
-        to_the_end(async move { worker.share_reports().await }).await
+    pub fn job_shares(&self) -> BoxFuture<'_, Result<Vec<ShareReport>>> {
+        Box::pin(async move {
+            let worker = Arc::clone(&self.worker);
+            to_the_end(async move { worker.share_reports().await }).await
+        })
     }
 
     /// What this worker has found for a job of its cluster: those of its findings after the first `after`.
     ///
     /// # Errors
     /// Whatever the catalog answers.
-    pub async fn share_findings(&self, id: &str, after: u64, limit: usize) -> Result<ShareFindings> {
-        self.worker.share_findings(id, after, limit).await
+    pub fn share_findings<'a>(&'a self, id: &'a str, after: u64, limit: usize) -> BoxFuture<'a, Result<ShareFindings>> {
+        Box::pin(async move { self.worker.share_findings(id, after, limit).await })
     }
 
     /// Findings in the order in which they were made, starting at the number `after` (0 at first). In a cluster, those
@@ -232,8 +237,8 @@ impl Cache {
     ///
     /// # Errors
     /// `NotFound`.
-    pub async fn job_findings(&self, id: &str, after: u64, limit: usize) -> Result<Vec<JobFinding>> {
-        self.worker.job_findings(id, after, limit).await
+    pub fn job_findings<'a>(&'a self, id: &'a str, after: u64, limit: usize) -> BoxFuture<'a, Result<Vec<JobFinding>>> {
+        Box::pin(async move { self.worker.job_findings(id, after, limit).await })
     }
 
     /// Cancels a job that has not ended, and returns when no more work is done for it. Ended jobs stay unchanged. In a
@@ -241,8 +246,10 @@ impl Cache {
     ///
     /// # Errors
     /// `NotFound`.
-    pub async fn cancel_job(&self, id: &str) -> Result<Job> {
-        let (worker, id) = (Arc::clone(&self.worker), id.to_owned());
-        self.worker.unless_stalled(async move { worker.cancel_job(&id).await }).await
+    pub fn cancel_job<'a>(&'a self, id: &'a str) -> BoxFuture<'a, Result<Job>> {
+        Box::pin(async move {
+            let (worker, id) = (Arc::clone(&self.worker), id.to_owned());
+            self.worker.unless_stalled(async move { worker.cancel_job(&id).await }).await
+        })
     }
 }

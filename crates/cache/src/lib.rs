@@ -39,6 +39,7 @@ use std::sync::Arc;
 use forebay_env::SPANS;
 use forebay_types::{BucketName, Generation, ObjectPath, PathPolicy, PolicyRule, PolicySet, Tags};
 use forebay_ufs::S3Target;
+use futures::future::BoxFuture;
 use tracing::Instrument;
 
 pub use anywhere::Access;
@@ -86,38 +87,46 @@ pub struct Cache {
 
 impl Cache {
     /// Stores a whole object, at the worker that is its home. A body with trailers is stored here.
-    pub async fn put(&self, request: PutObject) -> Result<Written> {
-        match self.worker.other_home(&request.path).filter(|_| request.body.trailers.is_none()) {
-            Some(OtherHome { others, worker }) => others.put(&worker, request).await,
-            None => self.put_here(request).await,
-        }
+    pub fn put(&self, request: PutObject) -> BoxFuture<'_, Result<Written>> {
+        Box::pin(async move {
+            match self.worker.other_home(&request.path).filter(|_| request.body.trailers.is_none()) {
+                Some(OtherHome { others, worker }) => others.put(&worker, request).await,
+                None => self.put_here(request).await,
+            }
+        })
     }
 
     /// Stores an object whose home is this worker.
     ///
     /// # Errors
     /// As [`Cache::put`], and `Moved` when the home is another one.
-    pub async fn put_here(&self, request: PutObject) -> Result<Written> {
-        self.worker.put(request).instrument(tracing::info_span!(target: SPANS, "cache.put")).await
+    pub fn put_here(&self, request: PutObject) -> BoxFuture<'_, Result<Written>> {
+        Box::pin(
+            async move { self.worker.put(request).instrument(tracing::info_span!(target: SPANS, "cache.put")).await },
+        )
     }
 
     /// Begins to read an object, wherever its home is. When this returns, the conditions and the range have been
     /// checked, and the first bytes are available.
-    pub async fn get(&self, request: GetObject) -> Result<ObjectBody> {
-        match self.worker.other_home(&request.path) {
-            // Boxed: it would make the future of every read larger.
-            Some(home) => Box::pin(self.worker.get_elsewhere(request, home)).await,
-            None => self.read(request).await,
-        }
+    pub fn get(&self, request: GetObject) -> BoxFuture<'_, Result<ObjectBody>> {
+        Box::pin(async move {
+            match self.worker.other_home(&request.path) {
+                // Boxed: it would make the future of every read larger.
+                Some(home) => Box::pin(self.worker.get_elsewhere(request, home)).await,
+                None => self.read(request).await,
+            }
+        })
     }
 
     /// Begins to read an object whose home is this worker.
     ///
     /// # Errors
     /// As [`Cache::get`], and `Moved` when the home is another one.
-    pub async fn get_here(&self, request: GetObject) -> Result<ObjectBody> {
-        self.worker.check_home(&request.path)?;
-        self.read(request).await
+    pub fn get_here(&self, request: GetObject) -> BoxFuture<'_, Result<ObjectBody>> {
+        Box::pin(async move {
+            self.worker.check_home(&request.path)?;
+            self.read(request).await
+        })
     }
 
     async fn read(&self, request: GetObject) -> Result<ObjectBody> {
@@ -125,26 +134,30 @@ impl Cache {
     }
 
     /// Describes an object, wherever its home is.
-    pub async fn head(&self, request: GetObject) -> Result<ObjectHead> {
-        match self.worker.other_home(&request.path) {
-            Some(home) => Box::pin(self.worker.head_elsewhere(request, home)).await,
-            None => self.worker.head(request).await,
-        }
+    pub fn head(&self, request: GetObject) -> BoxFuture<'_, Result<ObjectHead>> {
+        Box::pin(async move {
+            match self.worker.other_home(&request.path) {
+                Some(home) => Box::pin(self.worker.head_elsewhere(request, home)).await,
+                None => self.worker.head(request).await,
+            }
+        })
     }
 
     /// Describes an object whose home is this worker.
     ///
     /// # Errors
     /// As [`Cache::head`], and `Moved` when the home is another one.
-    pub async fn head_here(&self, request: GetObject) -> Result<ObjectHead> {
-        self.worker.check_home(&request.path)?;
-        self.worker.head(request).await
+    pub fn head_here(&self, request: GetObject) -> BoxFuture<'_, Result<ObjectHead>> {
+        Box::pin(async move {
+            self.worker.check_home(&request.path)?;
+            self.worker.head(request).await
+        })
     }
 
     /// Whether this worker answers reads of an object although its home is another one. If it is read often, this asks
     /// the home for a lease.
-    pub async fn reads_here(&self, path: &ObjectPath) -> bool {
-        self.worker.reads_here(path).await
+    pub fn reads_here<'a>(&'a self, path: &'a ObjectPath) -> BoxFuture<'a, bool> {
+        Box::pin(async move { self.worker.reads_here(path).await })
     }
 
     /// Notes that the home of an object, another worker, has answered a read of it.
@@ -153,19 +166,21 @@ impl Cache {
     }
 
     /// The same as [`Cache::reads_here`], and asks for a lease however seldom the object is read.
-    pub async fn obtain_lease(&self, path: &ObjectPath) -> bool {
-        match self.worker.other_home(path) {
-            Some(home) => self.worker.obtain_lease(path, home).await,
-            None => false,
-        }
+    pub fn obtain_lease<'a>(&'a self, path: &'a ObjectPath) -> BoxFuture<'a, bool> {
+        Box::pin(async move {
+            match self.worker.other_home(path) {
+                Some(home) => self.worker.obtain_lease(path, home).await,
+                None => false,
+            }
+        })
     }
 
     /// Grants another worker a lease on an object whose home is this one. `None`: it has to be read here.
     ///
     /// # Errors
     /// `Unavailable` when the home is another one; whatever keeps the current version from being told.
-    pub async fn read_lease(&self, request: LeaseRequest) -> Result<Option<ReadLease>> {
-        self.worker.grant_lease(request).await
+    pub fn read_lease(&self, request: LeaseRequest) -> BoxFuture<'_, Result<Option<ReadLease>>> {
+        Box::pin(async move { self.worker.grant_lease(request).await })
     }
 
     /// Drops leases of this worker, because their home ends them. `false`: another process had them.
@@ -175,21 +190,21 @@ impl Cache {
 
     /// Deletes an object, at the worker that is its home. Deleting a missing object is not an error. With `if_match` in
     /// the conditions, returns `PreconditionFailed` when the object is another version.
-    pub async fn delete(&self, path: &ObjectPath, conditions: &Conditions) -> Result<()> {
-        self.worker.delete_anywhere(path, conditions).await
+    pub fn delete<'a>(&'a self, path: &'a ObjectPath, conditions: &'a Conditions) -> BoxFuture<'a, Result<()>> {
+        Box::pin(async move { self.worker.delete_anywhere(path, conditions).await })
     }
 
     /// Deletes an object whose home is this worker.
     ///
     /// # Errors
     /// As [`Cache::delete`], and `Moved` when the home is another one.
-    pub async fn delete_here(&self, path: &ObjectPath, conditions: &Conditions) -> Result<()> {
-        self.worker.delete_to_the_end(path, conditions).await
+    pub fn delete_here<'a>(&'a self, path: &'a ObjectPath, conditions: &'a Conditions) -> BoxFuture<'a, Result<()>> {
+        Box::pin(async move { self.worker.delete_to_the_end(path, conditions).await })
     }
 
     /// Copies an object of up to 5 GiB.
-    pub async fn copy(&self, request: CopyObject) -> Result<Written> {
-        self.worker.copy(request).await
+    pub fn copy(&self, request: CopyObject) -> BoxFuture<'_, Result<Written>> {
+        Box::pin(async move { self.worker.copy(request).await })
     }
 
     /// Whether this worker is the home of a path.
@@ -211,8 +226,8 @@ impl Cache {
 
     /// Bytes of one generation, for another worker: `key` is that of the record which names them. `None`: this worker
     /// does not have all of them.
-    pub async fn held(&self, key: &[u8], generation: Generation) -> Result<Option<HeldBytes>> {
-        self.worker.held(key, generation).await
+    pub fn held<'a>(&'a self, key: &'a [u8], generation: Generation) -> BoxFuture<'a, Result<Option<HeldBytes>>> {
+        Box::pin(async move { self.worker.held(key, generation).await })
     }
 
     /// The clean copy of an object whose slot is at home elsewhere by now, for its new home. With the bytes of a whole
@@ -220,8 +235,8 @@ impl Cache {
     ///
     /// # Errors
     /// Those of the store.
-    pub async fn clean_copy(&self, path: &ObjectPath, bytes_max: u64) -> Result<Option<CleanCopy>> {
-        self.worker.clean_copy(path, bytes_max).await
+    pub fn clean_copy<'a>(&'a self, path: &'a ObjectPath, bytes_max: u64) -> BoxFuture<'a, Result<Option<CleanCopy>>> {
+        Box::pin(async move { self.worker.clean_copy(path, bytes_max).await })
     }
 
     /// Bytes of such a copy. `None`: they are not here, or are of another version.
@@ -231,8 +246,8 @@ impl Cache {
 
     /// The clean objects in these slots that were read here since they were written or last kept from eviction, those
     /// with most reads first. For their new home, while this worker leaves.
-    pub async fn hot_objects(&self, slots: &SlotSet) -> Vec<HotObject> {
-        self.worker.hot_objects(slots).await
+    pub fn hot_objects<'a>(&'a self, slots: &'a SlotSet) -> BoxFuture<'a, Vec<HotObject>> {
+        Box::pin(async move { self.worker.hot_objects(slots).await })
     }
 
     /// Whether there is room for a copy of `bytes` bytes now. The room is not reserved.
@@ -249,14 +264,14 @@ impl Cache {
     /// # Errors
     /// `SlowDown` and `InsufficientStorage` when there is no room for it, `Unavailable` when its key is at home here;
     /// whatever the store answers.
-    pub async fn take_copy(&self, copy: NewCopy) -> Result<bool> {
-        self.worker.take_copy(copy).await
+    pub fn take_copy(&self, copy: NewCopy) -> BoxFuture<'_, Result<bool>> {
+        Box::pin(async move { self.worker.take_copy(copy).await })
     }
 
     /// The fates of generations that other workers have copies of. `Undecided` where this worker is not the home of the
     /// key.
-    pub async fn fates(&self, copies: &[CopyId]) -> Vec<Fate> {
-        self.worker.fates(copies).await
+    pub fn fates<'a>(&'a self, copies: &'a [CopyId]) -> BoxFuture<'a, Vec<Fate>> {
+        Box::pin(async move { self.worker.fates(copies).await })
     }
 
     /// Which of these copies this worker keeps until no record names them any more.
@@ -268,8 +283,8 @@ impl Cache {
     ///
     /// # Errors
     /// `Unavailable` when this worker's lease is over, or its slots change; whatever else the catalog answers.
-    pub async fn home_records(&self, range: &RecordRange) -> Result<HomeRecords> {
-        self.worker.home_records(range).await
+    pub fn home_records<'a>(&'a self, range: &'a RecordRange) -> BoxFuture<'a, Result<HomeRecords>> {
+        Box::pin(async move { self.worker.home_records(range).await })
     }
 
     /// What this worker has changed in the under store, of the keys that are at home here, for a page of a listing that
@@ -294,107 +309,137 @@ impl Cache {
     /// # Errors
     /// `BucketNotEmpty`, `BucketBusy`; `Unavailable` when slots change meanwhile, or the deletion has ended; what the
     /// catalog or the under store answers.
-    pub async fn deletion_step(&self, bucket: &BucketName, step: DeletionStep) -> Result<SlotSet> {
-        let (worker, bucket) = (Arc::clone(&self.worker), bucket.clone());
-        self.worker.unless_stalled(async move { worker.deletion_step(&bucket, step).await }).await
+    pub fn deletion_step<'a>(&'a self, bucket: &'a BucketName, step: DeletionStep) -> BoxFuture<'a, Result<SlotSet>> {
+        Box::pin(async move {
+            let (worker, bucket) = (Arc::clone(&self.worker), bucket.clone());
+            self.worker.unless_stalled(async move { worker.deletion_step(&bucket, step).await }).await
+        })
     }
 
     /// Lists keys and common prefixes in byte order.
-    pub async fn list(&self, bucket: &BucketName, request: &ListObjects) -> Result<ObjectPage> {
-        self.worker.list(bucket, request).await
+    pub fn list<'a>(&'a self, bucket: &'a BucketName, request: &'a ListObjects) -> BoxFuture<'a, Result<ObjectPage>> {
+        Box::pin(async move { self.worker.list(bucket, request).await })
     }
 
     /// The tags of an object whose home is this worker.
     ///
     /// # Errors
     /// `Moved` when the home is another one; `NotFound`.
-    pub async fn tags(&self, path: &ObjectPath) -> Result<Tags> {
-        self.worker.check_home(path)?;
-        self.worker.tags(path).await
+    pub fn tags<'a>(&'a self, path: &'a ObjectPath) -> BoxFuture<'a, Result<Tags>> {
+        Box::pin(async move {
+            self.worker.check_home(path)?;
+            self.worker.tags(path).await
+        })
     }
 
     /// Replaces the tags; an empty set deletes them.
-    pub async fn set_tags(&self, path: &ObjectPath, tags: Tags) -> Result<()> {
-        let (worker, path) = (Arc::clone(&self.worker), path.clone());
-        self.worker.unless_stalled(async move { worker.set_tags(&path, tags).await }).await
+    pub fn set_tags<'a>(&'a self, path: &'a ObjectPath, tags: Tags) -> BoxFuture<'a, Result<()>> {
+        Box::pin(async move {
+            let (worker, path) = (Arc::clone(&self.worker), path.clone());
+            self.worker.unless_stalled(async move { worker.set_tags(&path, tags).await }).await
+        })
     }
 
     /// Returns the upload ID.
-    pub async fn create_upload(&self, request: CreateUpload) -> Result<String> {
-        let worker = Arc::clone(&self.worker);
-        self.worker.unless_stalled(async move { worker.create_upload(request).await }).await
+    pub fn create_upload(&self, request: CreateUpload) -> BoxFuture<'_, Result<String>> {
+        Box::pin(async move {
+            let worker = Arc::clone(&self.worker);
+            self.worker.unless_stalled(async move { worker.create_upload(request).await }).await
+        })
     }
 
     /// Stores a part, and replaces a part with the same number.
-    pub async fn put_part(&self, upload: &UploadRef, number: u32, body: Incoming) -> Result<Written> {
-        self.worker.put_part(upload, number, body).await
+    pub fn put_part<'a>(
+        &'a self,
+        upload: &'a UploadRef,
+        number: u32,
+        body: Incoming,
+    ) -> BoxFuture<'a, Result<Written>> {
+        Box::pin(async move { self.worker.put_part(upload, number, body).await })
     }
 
     /// Stores a part with bytes of another object.
-    pub async fn copy_part(&self, request: CopyPart) -> Result<Written> {
-        self.worker.copy_part(request).await
+    pub fn copy_part(&self, request: CopyPart) -> BoxFuture<'_, Result<Written>> {
+        Box::pin(async move { self.worker.copy_part(request).await })
     }
 
     /// Completes the upload. A repeated call with the same ID returns the same answer.
-    pub async fn complete_upload(&self, request: CompleteUpload) -> Result<Written> {
-        let worker = Arc::clone(&self.worker);
-        self.worker.unless_stalled(async move { worker.complete_upload(request).await }).await
+    pub fn complete_upload(&self, request: CompleteUpload) -> BoxFuture<'_, Result<Written>> {
+        Box::pin(async move {
+            let worker = Arc::clone(&self.worker);
+            self.worker.unless_stalled(async move { worker.complete_upload(request).await }).await
+        })
     }
 
     /// Drops an upload and its parts.
-    pub async fn abort_upload(&self, upload: &UploadRef) -> Result<()> {
-        let (worker, upload) = (Arc::clone(&self.worker), upload.clone());
-        self.worker.unless_stalled(async move { worker.abort_upload(&upload).await }).await
+    pub fn abort_upload<'a>(&'a self, upload: &'a UploadRef) -> BoxFuture<'a, Result<()>> {
+        Box::pin(async move {
+            let (worker, upload) = (Arc::clone(&self.worker), upload.clone());
+            self.worker.unless_stalled(async move { worker.abort_upload(&upload).await }).await
+        })
     }
 
     /// Parts with numbers above `after`.
-    pub async fn list_parts(&self, upload: &UploadRef, after: u32, limit: usize) -> Result<PartPage> {
-        self.worker.list_parts(upload, after, limit).await
+    pub fn list_parts<'a>(
+        &'a self,
+        upload: &'a UploadRef,
+        after: u32,
+        limit: usize,
+    ) -> BoxFuture<'a, Result<PartPage>> {
+        Box::pin(async move { self.worker.list_parts(upload, after, limit).await })
     }
 
     /// Uploads that are neither completed nor aborted.
-    pub async fn list_uploads(&self, bucket: &BucketName, request: &ListUploads) -> Result<UploadPage> {
-        self.worker.list_uploads(bucket, request).await
+    pub fn list_uploads<'a>(
+        &'a self,
+        bucket: &'a BucketName,
+        request: &'a ListUploads,
+    ) -> BoxFuture<'a, Result<UploadPage>> {
+        Box::pin(async move { self.worker.list_uploads(bucket, request).await })
     }
 
     /// All buckets in order of their names.
-    pub async fn buckets(&self) -> Result<Vec<BucketSummary>> {
-        self.worker.list_buckets().await
+    pub fn buckets(&self) -> BoxFuture<'_, Result<Vec<BucketSummary>>> {
+        Box::pin(async move { self.worker.list_buckets().await })
     }
 
     /// Whether a bucket exists.
-    pub async fn bucket_exists(&self, bucket: &BucketName) -> Result<bool> {
-        self.worker.bucket_exists(bucket).await
+    pub fn bucket_exists<'a>(&'a self, bucket: &'a BucketName) -> BoxFuture<'a, Result<bool>> {
+        Box::pin(async move { self.worker.bucket_exists(bucket).await })
     }
 
     /// Creates a bucket in the under store.
-    pub async fn create_bucket(&self, bucket: &BucketName) -> Result<()> {
-        let (worker, bucket) = (Arc::clone(&self.worker), bucket.clone());
-        self.worker.unless_stalled(async move { worker.create_bucket(&bucket).await }).await
+    pub fn create_bucket<'a>(&'a self, bucket: &'a BucketName) -> BoxFuture<'a, Result<()>> {
+        Box::pin(async move {
+            let (worker, bucket) = (Arc::clone(&self.worker), bucket.clone());
+            self.worker.unless_stalled(async move { worker.create_bucket(&bucket).await }).await
+        })
     }
 
     /// Deletes an empty bucket.
-    pub async fn delete_bucket(&self, bucket: &BucketName) -> Result<()> {
-        let (worker, bucket) = (Arc::clone(&self.worker), bucket.clone());
-        self.worker.unless_stalled(async move { worker.delete_bucket(&bucket).await }).await
+    pub fn delete_bucket<'a>(&'a self, bucket: &'a BucketName) -> BoxFuture<'a, Result<()>> {
+        Box::pin(async move {
+            let (worker, bucket) = (Arc::clone(&self.worker), bucket.clone());
+            self.worker.unless_stalled(async move { worker.delete_bucket(&bucket).await }).await
+        })
     }
 
     /// Checks whether the under store can have an object with this key.
     ///
     /// # Errors
     /// `InvalidArgument` when not, `NoSuchBucket`.
-    pub async fn check_key(&self, path: &ObjectPath) -> Result<()> {
-        self.worker.buckets.mount_for_write(path).await.map(drop)
+    pub fn check_key<'a>(&'a self, path: &'a ObjectPath) -> BoxFuture<'a, Result<()>> {
+        Box::pin(async move { self.worker.buckets.mount_for_write(path).await.map(drop) })
     }
 
     /// Where requests that the cache does not handle pass through to, if the bucket is on S3.
-    pub async fn pass_through(&self, bucket: &BucketName) -> Result<Option<S3Target>> {
-        self.worker.pass_through(bucket).await
+    pub fn pass_through<'a>(&'a self, bucket: &'a BucketName) -> BoxFuture<'a, Result<Option<S3Target>>> {
+        Box::pin(async move { self.worker.pass_through(bucket).await })
     }
 
     /// Whether a change of this object waits for the under store. A request that passes through would not see it.
-    pub async fn is_dirty(&self, path: &ObjectPath) -> Result<bool> {
-        self.worker.is_here(path).await
+    pub fn is_dirty<'a>(&'a self, path: &'a ObjectPath) -> BoxFuture<'a, Result<bool>> {
+        Box::pin(async move { self.worker.is_here(path).await })
     }
 
     /// Call this before a request passes through that changes this object. Until the [`PassingChange`] ends, nothing of
@@ -403,9 +448,11 @@ impl Cache {
     ///
     /// # Errors
     /// `SlowDown` while an earlier request for the object may still be carried out there.
-    pub async fn begin_passing_change(&self, path: &ObjectPath) -> Result<Option<PassingChange>> {
-        let (worker, path) = (Arc::clone(&self.worker), path.clone());
-        self.worker.unless_stalled(worker.begin_passing_change(path)).await
+    pub fn begin_passing_change<'a>(&'a self, path: &'a ObjectPath) -> BoxFuture<'a, Result<Option<PassingChange>>> {
+        Box::pin(async move {
+            let (worker, path) = (Arc::clone(&self.worker), path.clone());
+            self.worker.unless_stalled(worker.begin_passing_change(path)).await
+        })
     }
 
     /// Checks rules as [`Cache::set_policies`] does.
@@ -423,15 +470,17 @@ impl Cache {
 
     /// Replaces all rules, if they still have this version. Otherwise it returns `Conflict`; `None` skips the check.
     /// `by` and `reason` go to the history. Returns the new version, or the present one if nothing changes.
-    pub async fn set_policies(
-        &self,
+    pub fn set_policies<'a>(
+        &'a self,
         rules: Vec<PolicyRule>,
         version: Option<u64>,
-        by: &str,
-        reason: &str,
-    ) -> Result<u64> {
-        let (worker, by, reason) = (Arc::clone(&self.worker), by.to_owned(), reason.to_owned());
-        self.worker.unless_stalled(async move { worker.set_policies(rules, version, &by, &reason).await }).await
+        by: &'a str,
+        reason: &'a str,
+    ) -> BoxFuture<'a, Result<u64>> {
+        Box::pin(async move {
+            let (worker, by, reason) = (Arc::clone(&self.worker), by.to_owned(), reason.to_owned());
+            self.worker.unless_stalled(async move { worker.set_policies(rules, version, &by, &reason).await }).await
+        })
     }
 
     /// The effective settings of an object.
@@ -446,15 +495,19 @@ impl Cache {
 
     /// Persists dirty data under a path prefix (`/`, `/bucket`, `/bucket/prefix`) now, and waits until everything that
     /// was pending is done.
-    pub async fn persist(&self, prefix: &str) -> Result<()> {
-        let (worker, prefix) = (Arc::clone(&self.worker), prefix.to_owned());
-        to_the_end(async move { worker.persist(&prefix).await }).await
+    pub fn persist<'a>(&'a self, prefix: &'a str) -> BoxFuture<'a, Result<()>> {
+        Box::pin(async move {
+            let (worker, prefix) = (Arc::clone(&self.worker), prefix.to_owned());
+            to_the_end(async move { worker.persist(&prefix).await }).await
+        })
     }
 
     /// Removes stale leftovers, as happens every [`Settings::leftover_interval`].
-    pub async fn sweep(&self) -> Result<()> {
-        let worker = Arc::clone(&self.worker);
-        to_the_end(async move { worker.sweep().await }).await
+    pub fn sweep(&self) -> BoxFuture<'_, Result<()>> {
+        Box::pin(async move {
+            let worker = Arc::clone(&self.worker);
+            to_the_end(async move { worker.sweep().await }).await
+        })
     }
 
     /// Ends all work on the keys of these slots, before they are given up. The caller must not drop this before it has
@@ -462,8 +515,8 @@ impl Cache {
     ///
     /// # Errors
     /// Whatever the catalog answers. Nothing is done with the keys any more, and another try is safe.
-    pub async fn lose(&self, slots: &SlotSet) -> Result<()> {
-        self.worker.lose(slots).await
+    pub fn lose<'a>(&'a self, slots: &'a SlotSet) -> BoxFuture<'a, Result<()>> {
+        Box::pin(async move { self.worker.lose(slots).await })
     }
 
     /// Those of the slots for whose keys nothing is in flight: [`Cache::lose`] does not have to wait for them. Work may
@@ -477,8 +530,8 @@ impl Cache {
     ///
     /// # Errors
     /// Whatever the catalog answers. The slots must not be taken then, and another try is safe.
-    pub async fn begin_gain(&self) -> Result<()> {
-        self.worker.forget_settled().await
+    pub fn begin_gain(&self) -> BoxFuture<'_, Result<()>> {
+        Box::pin(async move { self.worker.forget_settled().await })
     }
 
     /// Begins to work on the keys of slots for which this worker has become the home: after [`Cache::lose`], or after a
@@ -486,8 +539,8 @@ impl Cache {
     ///
     /// # Errors
     /// Whatever the catalog answers. The keys take no writes then, and another try is safe.
-    pub async fn gain(&self, slots: &SlotSet) -> Result<()> {
-        self.worker.gain(slots).await
+    pub fn gain<'a>(&'a self, slots: &'a SlotSet) -> BoxFuture<'a, Result<()>> {
+        Box::pin(async move { self.worker.gain(slots).await })
     }
 
     /// Whether this worker can't answer for any key, because the engine of its cluster does not answer. Never for a
@@ -501,8 +554,8 @@ impl Cache {
     ///
     /// # Errors
     /// Whatever the catalog answers. A retry is safe.
-    pub async fn follow_shared(&self) -> Result<()> {
-        self.worker.follow_shared().await
+    pub fn follow_shared(&self) -> BoxFuture<'_, Result<()>> {
+        Box::pin(async move { self.worker.follow_shared().await })
     }
 
     /// Whether background work has ended although the cache is open. This is a bug, and the process should end, too.
@@ -513,25 +566,27 @@ impl Cache {
 
     /// Stops the background work, waits up to [`Settings::drain_timeout`] for requests in flight, and closes the store.
     /// Dirty data stays durable for the next start.
-    pub async fn close(&self) -> Result<()> {
-        self.worker.stop.cancel();
-        let ended = async {
-            self.tasks.join().await;
-            if let Err(error) = self.worker.note_answered().await {
-                tracing::warn!(%error, "could not record that no request is in flight: after the next start, uploads wait for cache.settle_time");
+    pub fn close(&self) -> BoxFuture<'_, Result<()>> {
+        Box::pin(async move {
+            self.worker.stop.cancel();
+            let ended = async {
+                self.tasks.join().await;
+                if let Err(error) = self.worker.note_answered().await {
+                    tracing::warn!(%error, "could not record that no request is in flight: after the next start, uploads wait for cache.settle_time");
+                }
+            };
+            tokio::select! {
+                biased;
+                () = ended => {}
+                // To the next start, requests without an outcome look like those that a crash has interrupted.
+                () = self.worker.env.clock.sleep(self.worker.settings.drain_timeout.0) => {
+                    tracing::warn!("stopping with requests to an under store in flight, after cache.drain_timeout: after the next start, uploads wait for cache.settle_time");
+                }
             }
-        };
-        tokio::select! {
-            biased;
-            () = ended => {}
-            // To the next start, requests without an outcome look like those that a crash has interrupted.
-            () = self.worker.env.clock.sleep(self.worker.settings.drain_timeout.0) => {
-                tracing::warn!("stopping with requests to an under store in flight, after cache.drain_timeout: after the next start, uploads wait for cache.settle_time");
-            }
-        }
-        self.worker.end_all_leases().await;
-        self.worker.store.close().await?;
-        Ok(())
+            self.worker.end_all_leases().await;
+            self.worker.store.close().await?;
+            Ok(())
+        })
     }
 }
 

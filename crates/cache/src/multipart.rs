@@ -255,10 +255,10 @@ impl Worker {
 
     /// Removes what is left of an upload that accepts no more parts.
     pub(crate) async fn drop_ended(&self, upload: &UploadRef) -> Result<()> {
-        self.drop_parts(upload).await?;
+        // First, because nobody may try again: an upload that was aborted has no record any more.
         self.space.drop_upload(&upload.upload_id);
         self.home.missing.remove_upload(&upload.upload_id);
-        Ok(())
+        self.drop_parts(upload).await
     }
 
     /// Removes all parts of an upload: those that were there when it ended, and those that arrived meanwhile.

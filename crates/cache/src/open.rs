@@ -8,6 +8,7 @@ use forebay_env::sync::atomic::AtomicU64;
 use forebay_env::{Env, HashState, Task};
 use forebay_store::{Store, Usage};
 use forebay_types::PolicyRule;
+use futures::future::BoxFuture;
 use prometheus_client::registry::Registry;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
@@ -70,59 +71,61 @@ impl Cache {
     /// # Errors
     /// `InvalidArgument` for rules that can't hold; `NoSuchBucket` when objects of a bucket wait here that has neither
     /// a mount nor an under store; whatever the catalog answers.
-    pub async fn open(parts: Parts, registry: &mut Registry) -> Result<Self> {
-        let Parts { env, store, catalog, mounts, settings, policies, others } = parts;
-        stranded::check(catalog.as_ref(), &mounts).await?;
-        // Before anything that they change is loaded.
-        let known_changes = AtomicU64::new(catalog.shared_changes());
-        let hasher = HashState::new(env.random.as_ref());
-        let generations = catalog.generations(env.clock.unix_ms()).await?;
-        let metrics = Metrics::register(registry);
-        let home = Home::load(Ground {
-            env: &env,
-            settings: &settings,
-            store: &store,
-            catalog: &catalog,
-            generations: generations.as_ref(),
-            metrics: &metrics,
-            hasher: &hasher,
-            mounted: mounts.mounts.keys().cloned().collect(),
-        });
-        let home = home.await?;
-        let worker = Arc::new(Worker {
-            buckets: Buckets::load(env.clone(), Arc::clone(&catalog), mounts).await?,
-            policies: Policies::load(&env, catalog.as_ref(), policies, others.is_some()).await?,
-            held: HeldCopies::new(env.clone()),
-            held_leases: HeldLeases::new(env.clone(), &hasher),
-            memory: MemoryTier::new(settings.memory_size.0, settings.memory_object_max.0, hasher.clone()),
-            space: Space::new(settings.pinned_ratio),
-            jobs: Jobs::load(catalog.as_ref()).await?,
-            fetches: Fetches::new(&hasher, settings.page_size.0),
-            read_ahead: ReadAhead::new(),
-            disk_stalled: Notify::new(),
-            stop: CancellationToken::new(),
-            home,
-            known_changes,
-            generations,
-            metrics,
-            settings,
-            store,
-            catalog,
-            others,
-            env,
-        });
-        if let Some(slots) = worker.catalog.slots() {
-            let others = slots.others();
-            for locks in worker.home.all_locks() {
-                locks.close(&others).await;
+    pub fn open<'a>(parts: Parts, registry: &'a mut Registry) -> BoxFuture<'a, Result<Self>> {
+        Box::pin(async move {
+            let Parts { env, store, catalog, mounts, settings, policies, others } = parts;
+            stranded::check(catalog.as_ref(), &mounts).await?;
+            // Before anything that they change is loaded.
+            let known_changes = AtomicU64::new(catalog.shared_changes());
+            let hasher = HashState::new(env.random.as_ref());
+            let generations = catalog.generations(env.clock.unix_ms()).await?;
+            let metrics = Metrics::register(registry);
+            let home = Home::load(Ground {
+                env: &env,
+                settings: &settings,
+                store: &store,
+                catalog: &catalog,
+                generations: generations.as_ref(),
+                metrics: &metrics,
+                hasher: &hasher,
+                mounted: mounts.mounts.keys().cloned().collect(),
+            });
+            let home = home.await?;
+            let worker = Arc::new(Worker {
+                buckets: Buckets::load(env.clone(), Arc::clone(&catalog), mounts, settings.settle_time.0).await?,
+                policies: Policies::load(&env, catalog.as_ref(), policies, others.is_some()).await?,
+                held: HeldCopies::new(env.clone()),
+                held_leases: HeldLeases::new(env.clone(), &hasher),
+                memory: MemoryTier::new(settings.memory_size.0, settings.memory_object_max.0, hasher.clone()),
+                space: Space::new(settings.pinned_ratio),
+                jobs: Jobs::load(catalog.as_ref()).await?,
+                fetches: Fetches::new(&hasher, settings.page_size.0),
+                read_ahead: ReadAhead::new(),
+                disk_stalled: Notify::new(),
+                stop: CancellationToken::new(),
+                home,
+                known_changes,
+                generations,
+                metrics,
+                settings,
+                store,
+                catalog,
+                others,
+                env,
+            });
+            if let Some(slots) = worker.catalog.slots() {
+                let others = slots.others();
+                for locks in worker.home.all_locks() {
+                    locks.close(&others).await;
+                }
             }
-        }
-        worker.gain_all().await?;
-        worker.catalog.take_unnamed().into_iter().for_each(|staged| worker.held.add(staged, None));
-        worker.apply_policies(&worker.policies.present().0);
-        worker.store.set_retention(Arc::new(Keeper { worker: Arc::downgrade(&worker) }));
-        let tasks = Arc::new(Tasks { running: Mutex::new(start_tasks(&worker)) });
-        Ok(Self { worker, tasks })
+            worker.gain_all().await?;
+            worker.catalog.take_unnamed().into_iter().for_each(|staged| worker.held.add(staged, None));
+            worker.apply_policies(&worker.policies.present().0);
+            worker.store.set_retention(Arc::new(Keeper { worker: Arc::downgrade(&worker) }));
+            let tasks = Arc::new(Tasks { running: Mutex::new(start_tasks(&worker)) });
+            Ok(Self { worker, tasks })
+        })
     }
 }
 

@@ -416,8 +416,8 @@ impl Worker {
         let is_there = !matches!(done, Done::Conflict);
         self.home.fence.advance(path);
         if let Err(error) = self.record_outcome(path, record, done, noted, may_wait).await {
-            // `SlowDown` means that nothing has changed.
-            if error.kind != ErrorKind::SlowDown {
+            // Otherwise the record is as it was, and the next try finds out what the under store has.
+            if error.is_commit_in_doubt() {
                 self.home.settle.leave(path, record.generation);
             }
             return Err(error.into());
@@ -589,45 +589,70 @@ impl Worker {
         record: &ObjectRecord,
         mount: &Mount,
     ) -> Result<Done, PersistError> {
-        let first = match &record.base {
-            Base::Unknown | Base::Absent => Condition::Always,
-            Base::Present(etag) => Condition::Matches(etag.clone()),
+        let known = match &record.base {
+            Base::Unknown => Some(Condition::Always),
+            // Others may have written it since.
+            Base::Absent => None,
+            Base::Present(etag) => Some(Condition::Matches(etag.clone())),
         };
-        let mut condition = first.clone();
+        let was_there = matches!(record.base, Base::Present(_));
+        let mut next = known.clone();
         for _ in 0..CONDITION_TRIES {
-            let error = match self.permitted(mount.background.delete(&path.key, condition)).await {
-                Ok(()) => return Ok(Done::Deleted),
-                Err(error) => error,
-            };
-            let was_there = matches!(record.base, Base::Present(_));
-            if error.kind == UfsKind::InvalidName
-                && !was_there
-                && !can_have(mount.background.as_ref(), path).await.map_err(PersistError::UnderStore)?
-            {
-                return Ok(Done::Deleted);
-            }
-            if error.kind != UfsKind::Precondition {
-                return Err(self.request_failed(path, error));
-            }
-            condition = match self.look(path, record, mount).await? {
-                // The answer to HEAD has no body, so a 404 of a proxy looks the same.
-                ActualVersion::Nothing => match mount.background.get(&path.key, Some(ByteRange::new(0, 1)), None).await
+            if let Some(condition) = next.take() {
+                let error = match self.permitted(mount.background.delete(&path.key, condition)).await {
+                    Ok(()) => return Ok(Done::Deleted),
+                    Err(error) => error,
+                };
+                if error.kind == UfsKind::InvalidName
+                    && !was_there
+                    && !can_have(mount.background.as_ref(), path).await.map_err(PersistError::UnderStore)?
                 {
-                    Err(error) if error.kind == UfsKind::NotFound => {
-                        let durable = mount.background.make_durable(&path.key).await;
-                        durable.map_err(PersistError::UnderStore)?;
-                        return Ok(Done::Deleted);
-                    }
-                    // The object exists. An empty one has no first byte.
-                    Ok(_) => first.clone(),
-                    Err(error) if error.kind == UfsKind::Invalid => first.clone(),
-                    Err(error) => return Err(PersistError::UnderStore(error)),
-                },
-                ActualVersion::Ours(etag) | ActualVersion::Replaceable(etag) => Condition::Matches(etag),
-                ActualVersion::Foreign => return Ok(Done::Conflict),
+                    return Ok(Done::Deleted);
+                }
+                if error.kind != UfsKind::Precondition {
+                    return Err(self.request_failed(path, error));
+                }
+            }
+            next = match self.look_to_delete(path, record, mount).await? {
+                None => return Ok(Done::Deleted),
+                Some(ActualVersion::Nothing) => known.clone(),
+                Some(ActualVersion::Ours(etag) | ActualVersion::Replaceable(etag)) => Some(Condition::Matches(etag)),
+                Some(ActualVersion::Foreign) => return Ok(Done::Conflict),
             };
         }
         Err(keeps_changing())
+    }
+
+    /// Finds out what a delete would delete. `None` if there is certainly no object.
+    async fn look_to_delete(
+        &self,
+        path: &ObjectPath,
+        record: &ObjectRecord,
+        mount: &Mount,
+    ) -> Result<Option<ActualVersion>, PersistError> {
+        let was_there = matches!(record.base, Base::Present(_));
+        match self.look(path, record, mount).await {
+            Ok(ActualVersion::Nothing) => {}
+            Err(PersistError::UnderStore(error)) if error.kind == UfsKind::InvalidName && !was_there => {
+                return match can_have(mount.background.as_ref(), path).await.map_err(PersistError::UnderStore)? {
+                    true => Err(PersistError::UnderStore(error)),
+                    false => Ok(None),
+                };
+            }
+            actual => return actual.map(Some),
+        }
+        // The answer to HEAD has no body, so a 404 of a proxy looks the same.
+        match mount.background.get(&path.key, Some(ByteRange::new(0, 1)), None).await {
+            Err(error) if error.kind == UfsKind::NotFound => {
+                mount.background.make_durable(&path.key).await.map_err(PersistError::UnderStore)?;
+                Ok(None)
+            }
+            Err(error) if error.kind == UfsKind::InvalidName && !was_there => Ok(None),
+            // The object exists. An empty one has no first byte.
+            Ok(_) => Ok(Some(ActualVersion::Nothing)),
+            Err(error) if error.kind == UfsKind::Invalid => Ok(Some(ActualVersion::Nothing)),
+            Err(error) => Err(PersistError::UnderStore(error)),
+        }
     }
 
     fn request_failed(&self, path: &ObjectPath, error: forebay_ufs::Error) -> PersistError {
@@ -788,7 +813,9 @@ fn rebased(now: &ObjectRecord, done: Done) -> ObjectRecord {
     let base = match done {
         Done::Stored(etag) => Base::Present(etag),
         Done::Deleted => Base::Absent,
-        Done::Conflict | Done::Superseded => Base::Unknown,
+        // Who wrote this version did not know of theirs either.
+        Done::Conflict => now.base.clone(),
+        Done::Superseded => Base::Unknown,
     };
     ObjectRecord { base, dirty_since: now.generation, dirty_since_ms: now.last_modified_ms, ..now.clone() }
 }

@@ -13,8 +13,10 @@ use forebay_env::Env;
 use forebay_env::sync::RwLock;
 use forebay_env::sync::atomic::{AtomicBool, Ordering};
 use forebay_store::ValueWrite;
+use forebay_types::limits::KEY_BYTES_MAX;
 use forebay_types::policy::InvalidPolicy;
 use forebay_types::{Durability, ObjectPath, PathPolicy, PolicyChange, PolicyRule, PolicySet};
+use futures::future::BoxFuture;
 use serde::{Deserialize, Serialize};
 use tokio::sync::Mutex as AsyncMutex;
 use utoipa::ToSchema;
@@ -24,6 +26,9 @@ use crate::{Cache, Error, ErrorKind, Result};
 /// Versions in the history: enough to see what changed and when, and small compared with the rest of a catalog,
 /// whatever the size of the rules.
 const HISTORY_VERSIONS: usize = 100;
+
+/// Of the path of a rule: a bucket of 63 bytes and a key of 1024, each with a `/` in front.
+const PATH_BYTES_MAX: usize = 1 + 63 + 1 + KEY_BYTES_MAX;
 
 /// How often a change of the rules is tried when other workers change them at the same time. Operators do not do so
 /// this often.
@@ -62,6 +67,11 @@ fn invalid(error: InvalidPolicy) -> Error {
 
 /// Of new rules. `has_others`: this worker is one of a cluster.
 fn check_new(rules: Vec<PolicyRule>, has_others: bool) -> Result<PolicySet> {
+    if let Some(rule) = rules.iter().find(|rule| rule.path.len() > PATH_BYTES_MAX) {
+        let start: String = rule.path.chars().take(64).collect();
+        let problem = format!("the path {start}… of a rule is longer than any object's, {PATH_BYTES_MAX} bytes");
+        return Err(Error::new(ErrorKind::InvalidArgument, problem));
+    }
     let set = check(rules)?;
     if has_others { Ok(set) } else { set.check_alone().map(|()| set).map_err(invalid) }
 }
@@ -297,25 +307,29 @@ impl Cache {
     }
 
     /// The versions in the history, the newest first: at most a hundred.
-    pub async fn policy_history(&self) -> Result<Vec<PolicyVersion>> {
-        let (from, to) = records::all_policy_versions_range();
-        let found = self.worker.catalog.scan(&from, &to, usize::MAX).await?;
-        let versions = found.iter().rev().map(|(_, found)| Ok(PolicyVersionRecord::decode(&found.value)?.into()));
-        versions.collect()
+    pub fn policy_history(&self) -> BoxFuture<'_, Result<Vec<PolicyVersion>>> {
+        Box::pin(async move {
+            let (from, to) = records::all_policy_versions_range();
+            let found = self.worker.catalog.scan(&from, &to, usize::MAX).await?;
+            let versions = found.iter().rev().map(|(_, found)| Ok(PolicyVersionRecord::decode(&found.value)?.into()));
+            versions.collect()
+        })
     }
 
     /// The rules of a version in the history.
     ///
     /// # Errors
     /// `NotFound`.
-    pub async fn policies_at(&self, version: u64) -> Result<Vec<PolicyRule>> {
-        match self.worker.catalog.get(&records::policy_version_key(version)).await? {
-            Some(found) => Ok(PolicyVersionRecord::decode(&found.value)?.rules),
-            None => {
-                let context = format!("version {version} of the path policies is not in the history");
-                Err(Error::new(ErrorKind::NotFound, context))
+    pub fn policies_at(&self, version: u64) -> BoxFuture<'_, Result<Vec<PolicyRule>>> {
+        Box::pin(async move {
+            match self.worker.catalog.get(&records::policy_version_key(version)).await? {
+                Some(found) => Ok(PolicyVersionRecord::decode(&found.value)?.rules),
+                None => {
+                    let context = format!("version {version} of the path policies is not in the history");
+                    Err(Error::new(ErrorKind::NotFound, context))
+                }
             }
-        }
+        })
     }
 }
 

@@ -9,6 +9,7 @@
 //! | `p/{upload id}/{number, five digits}` | [`PartRecord`]: one of its parts |
 //! | `policy` | [`PolicyRecord`]: the path policies |
 //! | `policy/{revision, twenty digits}` | [`PolicyVersionRecord`]: a version of them |
+//! | `copies_of` | where the buckets were at the last start of a worker: its clean copies are from there |
 //! | `configured_policies` | [`ConfiguredPolicies`]: the rules of a worker's configuration at its last start; only in a cluster |
 //! | `cj/{job id}` | a job of an operator for all workers of a cluster, in the words of the cache |
 //! | `j/{job id}` | a job of an operator, or a worker's share of one, in the words of the cache |

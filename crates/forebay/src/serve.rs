@@ -411,6 +411,7 @@ impl Worker {
         under_store_gone::check_buckets(config, &mounts, catalog.as_ref(), &store).await?;
         let records = joined.as_ref().map_or(Records::Catalog(catalog.as_ref()), Joined::records);
         under_store_moved::check(config, env, &records).await?;
+        under_store_moved::drop_copies(config, env, &records, catalog.as_ref(), &store).await?;
         let parts = Parts {
             env: env.clone(),
             catalog: Arc::clone(&catalog),

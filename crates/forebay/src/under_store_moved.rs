@@ -1,7 +1,7 @@
 //! Whether changes still wait for an under store that the configuration has since replaced by another one. Sent to the
 //! new one, a delete or an overwrite would destroy an object that it was never about.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -9,7 +9,7 @@ use forebay_catalog::records::{self, ObjectRecord, State};
 use forebay_catalog::{Catalog, Engine, Error, ErrorKind, Transaction};
 use forebay_cluster::{HomeCatalog, parse_path_record_key, path_records_range};
 use forebay_env::Env;
-use forebay_store::ValueWrite;
+use forebay_store::{Commit, Store, ValueWrite};
 use forebay_types::{BucketName, Durability, ObjectPath};
 use forebay_ufs::UnderStoreUrl;
 use serde::{Deserialize, Serialize};
@@ -174,13 +174,23 @@ impl UnderStores {
 
     /// Whether each bucket is where it is in the other one.
     fn are(&self, other: &Self) -> bool {
-        let is = |one: Option<&Place>, other: Option<&Place>| match (one, other) {
-            (Some(one), Some(other)) => one.is(other),
-            (one, other) => one.is_none() && other.is_none(),
+        self.differences(other).is_empty()
+    }
+
+    /// The settings that name another place in `other`: what they are called, and both places.
+    fn differences(&self, other: &Self) -> Vec<(String, String, String)> {
+        let mounts = self.mounts.keys().chain(other.mounts.keys()).collect::<BTreeSet<_>>();
+        let mounts = mounts
+            .into_iter()
+            .map(|bucket| (format!("mounts.{bucket}"), self.mounts.get(bucket), other.mounts.get(bucket)));
+        let root = ("under_store.url".to_owned(), self.root.as_ref(), other.root.as_ref());
+        let differs = |from: Option<&Place>, to: Option<&Place>| match (from, to) {
+            (Some(from), Some(to)) => !from.is(to),
+            (from, to) => from.is_some() || to.is_some(),
         };
-        let mut buckets = self.mounts.keys().chain(other.mounts.keys());
-        is(self.root.as_ref(), other.root.as_ref())
-            && buckets.all(|bucket| is(self.mounts.get(bucket), other.mounts.get(bucket)))
+        let shown = |place: Option<&Place>| place.map_or("none".to_owned(), Place::describe);
+        let all = std::iter::once(root).chain(mounts);
+        all.filter(|(_, from, to)| differs(*from, *to)).map(|(name, from, to)| (name, shown(from), shown(to))).collect()
     }
 
     /// Takes endpoints that the settings here do not tell from what was noted.
@@ -222,12 +232,76 @@ pub(crate) async fn check(config: &Config, env: &Env, records: &Records<'_>) -> 
         moves && !config.moved_buckets.contain(bucket)
     };
     let waiting = records.waiting(env, moves).await?;
-    match waiting.first_key_value() {
-        Some((bucket, changes)) => {
-            Err(Failure::Refused(refusal(bucket, *changes, waiting.len() - 1, &before, &present)))
-        }
-        None => Ok(()),
+    match waiting.is_empty() {
+        true => Ok(()),
+        false => Err(Failure::Refused(refusal(&waiting, &before, &present))),
     }
+}
+
+/// Drops the clean copies of buckets that are in another under store than at the last start of this worker: they were
+/// never compared with what is there. Not of buckets in `under_store.moved_buckets`, which has the same objects.
+///
+/// # Errors
+/// Those of the catalog and of the store.
+pub(crate) async fn drop_copies(
+    config: &Config,
+    env: &Env,
+    records: &Records<'_>,
+    catalog: &dyn Catalog,
+    store: &Store,
+) -> Result<(), Failure> {
+    let mut present = UnderStores::of(config);
+    let own = catalog.get(records::COPIES_KEY).await.map_err(|error| Failure::of("the catalog", &error))?;
+    let own = own.map(|found| records::decode_json("places of copies", &found.value)).transpose();
+    let before: Option<UnderStores> = match own.map_err(|error| Failure::of("the catalog", &error))? {
+        Some(own) => Some(own),
+        // A release that kept no such note, or a new worker.
+        None => records.ask(env, || records.noted()).await?,
+    };
+    if let Some(before) = &before {
+        if !before.are(&present) {
+            let moved = |bucket: &BucketName| {
+                let moved = match (before.of_bucket(bucket), present.of_bucket(bucket)) {
+                    (Some((was_mount, from)), Some((is_mount, to))) => was_mount != is_mount || !from.is(to),
+                    (before, present) => before.is_none() && present.is_some(),
+                };
+                moved && !config.moved_buckets.contain(bucket)
+            };
+            forget_copies(store, moved)
+                .await
+                .map_err(|error| Failure::of("copies of the former under store", &error))?;
+        }
+        present.complete(before);
+    }
+    if before.as_ref() == Some(&present) {
+        return Ok(());
+    }
+    let key = Bytes::from_static(records::COPIES_KEY);
+    let writes = vec![ValueWrite { key, value: Some(records::encode_json(&present)) }];
+    let transaction = Transaction { writes, durability: Durability::Fsync, ..Transaction::default() };
+    catalog.commit(transaction).await.map(drop).map_err(|error| Failure::of("the catalog", &error))
+}
+
+/// Dirty and transient objects, and parts, stay: nobody else has them.
+async fn forget_copies(store: &Store, moved: impl Fn(&BucketName) -> bool) -> Result<(), forebay_store::Error> {
+    let mut copies = Vec::new();
+    store.for_each_object(&mut |key, _, is_pinned| {
+        if !is_pinned && records::parse_object_key(key).is_some_and(|path| moved(&path.bucket)) {
+            copies.push(Bytes::copy_from_slice(key));
+        }
+    });
+    if copies.is_empty() {
+        return Ok(());
+    }
+    tracing::warn!(
+        objects = copies.len(),
+        "dropping the cached copies of buckets whose under store is another one now"
+    );
+    for forget in copies.chunks(SCAN_RECORDS) {
+        let commit = Commit { forget: forget.to_vec(), ..Commit::default() };
+        store.commit(commit, Durability::Fsync).await?;
+    }
+    Ok(())
 }
 
 /// Notes where the buckets are, for the next start. Call it when nothing can refuse this start any more, and before a
@@ -244,28 +318,32 @@ pub(crate) async fn note(config: &Config, env: &Env, records: &Records<'_>) -> R
     if noted.as_ref() == Some(&present) {
         return Ok(());
     }
+    if let Some(noted) = noted.filter(|noted| !noted.are(&present)) {
+        for (setting, from, to) in noted.differences(&present) {
+            tracing::warn!(setting, from, to, "the under store is another one than at the last start");
+        }
+    }
     records.note(&present).await.map_err(|error| Failure::of("the catalog", &error))
 }
 
-fn refusal(
-    bucket: &BucketName,
-    changes: u64,
-    other_buckets: usize,
-    before: &UnderStores,
-    present: &UnderStores,
-) -> String {
+/// Buckets that a refusal names. Of more, it tells the number.
+const NAMED_MAX: usize = 10;
+
+fn refusal(waiting: &BTreeMap<BucketName, u64>, before: &UnderStores, present: &UnderStores) -> String {
+    let (bucket, changes) = waiting.first_key_value().expect("it is not empty");
     let shown =
         |place: Option<(bool, &Place)>| place.map_or("no under store".to_owned(), |(_, place)| place.describe());
     let (from, to) = (shown(before.of_bucket(bucket)), shown(present.of_bucket(bucket)));
     let is_mount = [before, present].iter().any(|each| each.mounts.contains_key(bucket));
     let setting = if is_mount { format!("mounts.{bucket}") } else { "under_store.url".to_owned() };
-    let changes = if changes == 1 { "1 change waits".to_owned() } else { format!("{changes} changes wait") };
-    let more = match other_buckets {
-        0 => String::new(),
-        1 => ", and those of 1 other bucket".to_owned(),
-        others => format!(", and those of {others} other buckets"),
+    let changes = if *changes == 1 { "1 change waits".to_owned() } else { format!("{changes} changes wait") };
+    let others: Vec<&str> = waiting.keys().skip(1).take(NAMED_MAX).map(BucketName::as_str).collect();
+    let more = match waiting.len() - 1 - others.len() {
+        _ if others.is_empty() => String::new(),
+        0 => format!(" (also for {})", others.join(", ")),
+        unnamed => format!(" (also for {} and {unnamed} others)", others.join(", ")),
     };
     format!(
-        "{setting}: {changes} to be sent for bucket {bucket}{more}, which was in {from} at the last start and is now in {to}: they could replace or delete other objects there. Start with the earlier under store until `forebay status` shows that nothing is dirty. If the new one has the same objects, name the bucket in under_store.moved_buckets"
+        "{setting}: {changes} to be sent for bucket {bucket}{more}, which was in {from} at the last start and is now in {to}: they could replace or delete other objects there. If the new address is a mistake, correct it. Otherwise start with the earlier under store until `forebay status` shows that nothing is dirty, or, if the new one has the same objects, name each of these buckets in under_store.moved_buckets"
     )
 }

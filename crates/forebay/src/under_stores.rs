@@ -163,7 +163,7 @@ impl OpenUnderStore {
     /// What no probe finds, because it writes nothing.
     fn denial(&self) -> Option<Trouble> {
         let state = self.governor.state();
-        let error = state.last_error.map(|error| one_line(&error.text)).unwrap_or_default();
+        let error = one_line(&state.last_denial);
         (state.denied_writes >= DENIED_MIN).then(|| Trouble {
             kind: findings::of_under_store(ErrorKind::Denied),
             error: format!("{} writes in a row were denied: {error}", state.denied_writes),

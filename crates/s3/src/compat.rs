@@ -27,6 +27,7 @@ use crate::authorize::{access_denied, refuse_token};
 use crate::context::{NoDocument, RequestContext, Verified};
 use crate::misplaced;
 use crate::pass_through::{PassThrough, without_signature};
+use crate::query;
 use crate::s3_error::HideSource;
 use crate::s3s_fixes::checksums::without_others;
 use crate::s3s_fixes::documents::{IsDocument, plain_references};
@@ -138,8 +139,7 @@ impl S3Route for Routes {
 const NO_PARTS: &str = "<CompleteMultipartUpload></CompleteMultipartUpload>";
 
 fn is_completion(method: &Method, uri: &Uri) -> bool {
-    let is_upload = |parameter: &str| parameter.starts_with("uploadId=");
-    *method == Method::POST && uri.query().unwrap_or_default().split('&').any(is_upload)
+    *method == Method::POST && query::parameters(uri).any(|(name, _)| name == "uploadId")
 }
 
 /// A document without what `s3s` takes for an error.

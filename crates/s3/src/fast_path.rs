@@ -31,7 +31,7 @@ use crate::operations::{ErrorMapper, Operations, requested_range};
 use crate::s3s_fixes::answer;
 use crate::s3s_types;
 use crate::trace;
-use signature::{Claim, SigningKeys};
+use signature::{Claim, RequestLine, SigningKeys};
 
 const CHECKSUM_MODE: &str = "x-amz-checksum-mode";
 
@@ -114,13 +114,29 @@ impl FastPath {
             None => None,
         };
         let path = object_path(uri.path())?;
-        let claim = Claim::of(&parts.headers, &self.operations.region)?;
-        let user = self.users.find(claim.access_key)?;
-        let holds = claim.holds(&user, &self.keys, uri.path(), &parts.headers, self.clock.unix_ms());
-        if !holds || !user.may(Action::Read, &format!("/{path}")) {
+        let claim = Claim::of(&parts.headers, &self.operations.region).filter(Claim::is_without_body)?;
+        let user = self.signer(&claim, &RequestLine::get(uri.path()), &parts.headers)?;
+        if !user.may(Action::Read, &format!("/{path}")) {
             return None;
         }
         Some(Plain { path, range, wants_checksums: parts.headers.contains_key(CHECKSUM_MODE), user })
+    }
+
+    /// Who has signed a request as all SDKs do, with a body or without one. `None` when that can't be known here.
+    pub(crate) fn signer_of(&self, parts: &Parts) -> Option<Arc<User>> {
+        let claim = Claim::of(&parts.headers, &self.operations.region)?;
+        let mut parameters: Vec<String> = parts.uri.query().map_or_else(Vec::new, |query| {
+            let with_value = |name: &str| if name.contains('=') { name.to_owned() } else { format!("{name}=") };
+            query.split('&').map(with_value).collect()
+        });
+        parameters.sort_unstable();
+        let (method, path, query) = (parts.method.as_str(), parts.uri.path(), &parameters.join("&"));
+        self.signer(&claim, &RequestLine { method, path, query }, &parts.headers)
+    }
+
+    fn signer(&self, claim: &Claim<'_>, line: &RequestLine<'_>, headers: &HeaderMap) -> Option<Arc<User>> {
+        let user = self.users.find(claim.access_key)?;
+        claim.holds(&user, &self.keys, line, headers, self.clock.unix_ms()).then_some(user)
     }
 
     fn is_path_style(&self, headers: &HeaderMap) -> bool {

@@ -5,11 +5,12 @@
 use std::io;
 use std::sync::{Arc, OnceLock};
 
+use forebay_auth::User;
 use forebay_cache::{Access, Error, ErrorKind};
 use forebay_env::Requester;
 use forebay_types::ObjectPath;
-use http::header::{CACHE_CONTROL, DATE, EXPECT};
-use http::{HeaderMap, Method, Request, Response, StatusCode, Uri};
+use http::header::{CACHE_CONTROL, CONNECTION, DATE, EXPECT};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, Uri};
 use http_body_util::BodyExt;
 use s3s::Body;
 use tracing::Span;
@@ -19,6 +20,7 @@ use crate::context::RequestContext;
 use crate::error::from_cache;
 use crate::homes::{Client, ForwardBody, Home, Homes, RequestBody};
 use crate::metrics::Sending;
+use crate::query;
 use crate::record::{Record, path_of};
 use crate::redirect::redirect;
 use crate::s3s_fixes::{BodyError, answer};
@@ -29,6 +31,9 @@ use crate::shares::ConnectionPermit;
 
 /// What metrics call a request that is passed on, instead of its operation.
 const OPERATION: &str = "Forwarded";
+
+/// Where the home tells the worker that has passed a request on whose signature it has verified. Clients do not get it.
+const ACCESS_KEY: HeaderName = HeaderName::from_static("x-forebay-access-key");
 
 impl Client {
     fn of(connection: &Connection) -> Self {
@@ -65,8 +70,8 @@ fn access(method: &Method, uri: &Uri) -> Access {
         return Access::Read;
     }
     let mut access = Access::Write;
-    for name in parameter_names(uri) {
-        match name {
+    for (name, _) in query::parameters(uri) {
+        match name.as_str() {
             "uploads" | "uploadId" => return Access::Upload,
             "tagging" | "acl" | "legal-hold" | "retention" | "restore" | "versionId" => access = Access::SetAttributes,
             _ => {}
@@ -88,7 +93,10 @@ impl S3Service {
     pub async fn forwarded(&self, request: Request<RequestBody>, client: Client) -> io::Result<Response<ForwardBody>> {
         // The other worker shares its connections out among clients.
         let permit = self.inner.forwarded.enter();
-        let answer = self.answer(request, &Arc::new(client.connection()), &permit, false).await?;
+        let mut answer = self.answer(request, &Arc::new(client.connection()), &permit, false).await?;
+        if let Some(access_key) = permit.access_key().and_then(|access_key| HeaderValue::try_from(access_key).ok()) {
+            answer.headers_mut().insert(ACCESS_KEY, access_key);
+        }
         Ok(answer.map(BodyExt::boxed_unsync))
     }
 
@@ -113,6 +121,15 @@ impl S3Service {
             }
             Home::At(worker) if may_pass_on => Some((Arc::clone(homes), worker, path)),
             Home::At(_) | Home::Here => None,
+        }
+    }
+
+    /// The user whose signature the home has verified.
+    fn verified_user(&self, answer: &mut Response<ForwardBody>) -> Option<Arc<User>> {
+        let access_key = answer.headers_mut().remove(ACCESS_KEY)?;
+        match access_key.to_str().ok()? {
+            "" => Some(self.inner.users.anonymous()),
+            access_key => self.inner.users.find(access_key),
         }
     }
 
@@ -144,10 +161,16 @@ impl S3Service {
             let _first_counts = noted.set(BodyError::from_stream(&*error));
             io::Error::other(error)
         });
+        // The home verifies the signature too, but answers after the body, which may take long to come.
+        let signer = inner.fast_path.as_ref().and_then(|fast_path| fast_path.signer_of(&parts));
+        let is_counted = signer.is_some();
+        let admitted = signer.map_or(Ok(()), |user| permit.admit(&user, &context));
+        let changes_nothing = matches!(parts.method, Method::GET | Method::HEAD);
         let request = Request::from_parts(parts, body.boxed_unsync());
-        let forwarded = match location {
-            Some(location) => Err(redirect(location)),
-            None => homes.forward(&worker, &path, request, &Client::of(connection)).await.map_err(|error| {
+        let forwarded = match (admitted, location) {
+            (Err(over_share), _) => Err(over_share),
+            (Ok(()), Some(location)) => Err(redirect(location)),
+            (Ok(()), None) => homes.forward(&worker, &path, request, &Client::of(connection)).await.map_err(|error| {
                 tracing::debug!(%worker, %error, "a request was not passed on");
                 let out_of_reach = || {
                     let problem = format!("the worker that answers for this key is out of reach: {error}");
@@ -158,17 +181,25 @@ impl S3Service {
             }),
         };
         let response = match forwarded {
-            Ok(response) => {
+            Ok(mut response) => {
+                let user = self.verified_user(&mut response).filter(|_| !is_counted);
                 // Not for a refused request: a client that may not read an object causes no work for it.
                 if may_read_here && (response.status().is_success() || response.status() == StatusCode::NOT_MODIFIED) {
                     homes.was_read(&path);
                 }
-                response.map(Body::http_body_unsync)
+                match user.map_or(Ok(()), |user| permit.admit(&user, &context)) {
+                    Err(over_share) if changes_nothing => refuse(over_share),
+                    // The client must learn what has been done.
+                    _ => response.map(Body::http_body_unsync),
+                }
             }
             Err(error) => refuse(error),
         };
         let mut response = inner.end_body(response, rest, waits, permit).await;
         response.headers_mut().entry(DATE).or_insert_with(|| date(inner.env.clock.unix_ms()));
+        if !permit.is_fair() {
+            response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+        }
         let took = inner.env.clock.monotonic().saturating_sub(began);
         inner.metrics.answered(OPERATION, response.status().as_u16(), took);
         let sending = Sending::new(Arc::clone(&inner.metrics), OPERATION, Arc::clone(&inner.env.clock), began);
@@ -196,6 +227,7 @@ mod tests {
             (Method::POST, "/bucket/key?uploads", Access::Upload),
             (Method::PUT, "/bucket/key?partNumber=1&uploadId=u", Access::Upload),
             (Method::DELETE, "/bucket/key?uploadId=u", Access::Upload),
+            (Method::POST, "/bucket/key?upload%49d=u", Access::Upload),
             (Method::PUT, "/bucket/uploads?key=tagging", Access::Write),
         ] {
             assert_eq!(of(method, uri), expected, "{uri}");

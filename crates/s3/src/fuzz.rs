@@ -19,7 +19,7 @@ use sha2::{Digest, Sha256};
 
 use crate::buffers::Buffers;
 use crate::context::RequestContext;
-use crate::fast_path::signature::{Claim, SigningKeys};
+use crate::fast_path::signature::{Claim, RequestLine, SigningKeys};
 use crate::host::Domain;
 use crate::s3s_fixes::chunks::{self, Framing};
 use crate::s3s_fixes::documents::{self, Expected, Kind};
@@ -201,7 +201,7 @@ pub fn signature(data: &[u8]) {
     let (user, other) = (of(SECRET), of("another secret"));
     let holds = |headers: &HeaderMap, path: &str, user: &Arc<User>| {
         let claim = Claim::of(headers, REGION);
-        claim.is_some_and(|claim| claim.holds(user, &SigningKeys::default(), path, headers, NOW.1))
+        claim.is_some_and(|claim| claim.holds(user, &SigningKeys::default(), &RequestLine::get(path), headers, NOW.1))
     };
     if Claim::of(&all, REGION).is_none() {
         return;

@@ -131,6 +131,11 @@ impl S3Route for PassThrough {
         }
         let target = self.cache.pass_through(&bucket).await.map_err(fail)?;
         let target = target.ok_or_else(|| not_behind(version.as_deref(), &request.uri))?;
+        if path.get_object_key().is_none() && !target.prefix.is_empty() {
+            // It would be read from, or set for, all that is in the bucket behind, which is not the client's alone.
+            let message = "A bucket that is a prefix in the storage behind this cache has no configuration of its own.";
+            return Err(s3_error!(NotImplemented, "{message}"));
+        }
         let user = caller(&request)?;
         let may_know = path.get_object_key().is_none_or(|key| user.may(Action::List, &format!("/{bucket}/{key}")));
         let method = request.method.clone();

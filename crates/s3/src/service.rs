@@ -37,6 +37,7 @@ use crate::host::Domain;
 use crate::metrics::{Metrics, Sending};
 use crate::operations::Operations;
 use crate::pass_through::PassThrough;
+use crate::query;
 use crate::record::{Record, Recorder, makes_bucket};
 use crate::s3_error::header_not_implemented;
 use crate::s3s_fixes::chunks::Framing;
@@ -64,7 +65,7 @@ pub struct S3Service {
 pub(crate) struct Inner {
     protocol: s3s::service::S3Service,
     pub(crate) domain: Option<Domain>,
-    users: Users,
+    pub(crate) users: Users,
     pub(crate) settings: S3Settings,
     pub(crate) env: Env,
     pub(crate) metrics: Arc<Metrics>,
@@ -72,7 +73,7 @@ pub(crate) struct Inner {
     buffers: Buffers,
     recorder: Recorder,
     /// None when nothing goes that way.
-    fast_path: Option<FastPath>,
+    pub(crate) fast_path: Option<FastPath>,
     /// None where there are no other workers.
     pub(crate) homes: Option<Arc<dyn Homes>>,
     /// Requests that other workers have passed on.
@@ -194,7 +195,9 @@ impl S3Service {
         trace::answered(&span, &response);
         let took = inner.env.clock.monotonic().saturating_sub(began);
         let status = response.status().as_u16();
-        inner.metrics.answered(context.operation(), status, took);
+        if response.extensions().get::<keep_alive::Begun>().is_none() {
+            inner.metrics.answered(context.operation(), status, took);
+        }
         if response.status() == StatusCode::INTERNAL_SERVER_ERROR {
             // Who knows more has said so before.
             let (request_id, operation) = (&context.id, context.operation());
@@ -258,6 +261,7 @@ impl S3Service {
         let inner = Arc::clone(&self.inner);
         if takes_long {
             let (context, permit) = (Arc::clone(context), Arc::clone(permit));
+            let late = late_answer(&inner, &context);
             let work = async move {
                 let response = call(&inner, request).await?;
                 let response = documents::refused(&context).unwrap_or(response);
@@ -265,7 +269,7 @@ impl S3Service {
                 inner.explain(&echo, &mut response);
                 Ok(inner.end_body(response, rest, waits, &permit).await)
             };
-            return keep_alive::answer(Arc::clone(&self.inner.env.clock), work).await;
+            return keep_alive::answer(Arc::clone(&self.inner.env.clock), work, late).await;
         }
         let mut response = self.respond(request, context, is_form).await?;
         self.inner.explain(&echo, &mut response);
@@ -434,9 +438,19 @@ fn limits() -> S3Config {
 
 /// CompleteMultipartUpload and copies move whole objects before they can answer.
 fn takes_long(parts: &Parts) -> bool {
-    let completes = parts.method == Method::POST
-        && parts.uri.query().is_some_and(|query| query.split('&').any(|parameter| parameter.starts_with("uploadId=")));
-    completes || (parts.method == Method::PUT && parts.headers.contains_key("x-amz-copy-source"))
+    let completes =
+        || parts.method == Method::POST && query::parameters(&parts.uri).any(|(name, _)| name == "uploadId");
+    completes() || (parts.method == Method::PUT && parts.headers.contains_key("x-amz-copy-source"))
+}
+
+/// Completes and counts an answer that comes after its status: the client and the metrics get the error that it is.
+fn late_answer(inner: &Arc<Inner>, context: &Arc<RequestContext>) -> impl FnOnce(HttpResponse) -> HttpResponse + use<> {
+    let (inner, context, began) = (Arc::clone(inner), Arc::clone(context), inner.env.clock.monotonic());
+    move |response| {
+        let took = inner.env.clock.monotonic().saturating_sub(began);
+        inner.metrics.answered(context.operation(), response.status().as_u16(), took);
+        answer::finish(response, &context, &inner.settings.region)
+    }
 }
 
 /// The body of an answer, counted as it is sent.

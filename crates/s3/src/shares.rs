@@ -101,6 +101,11 @@ impl ConnectionPermit {
         if self.is_fair() { rest::WAIT } else { rest::WAIT_WHEN_WANTED }
     }
 
+    /// Whose connection it is, if anybody's.
+    pub(crate) fn access_key(&self) -> Option<String> {
+        self.holder.lock().as_ref().map(|holder| holder.access_key.clone())
+    }
+
     fn belongs_to(&self, user: &User) {
         let mut holder = self.holder.lock();
         if holder.as_ref().is_some_and(|holder| holder.access_key == user.access_key) {

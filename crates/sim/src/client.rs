@@ -253,7 +253,10 @@ impl Client {
     fn unexpected(&self, what: &str, error: &Error) {
         let has = |what: &AtomicBool| !self.world.is_calm() && what.load(Ordering::Relaxed);
         let excused = match error.kind {
-            ErrorKind::Corrupt => self.world.is_flipped() || has(&self.world.unreadable) || has(&self.world.lost),
+            // A part that is damaged at all workers is to be uploaded again.
+            ErrorKind::Corrupt | ErrorKind::InvalidPart => {
+                self.world.is_flipped() || has(&self.world.unreadable) || has(&self.world.lost)
+            }
             // The last record of a log is lost with the bit, and the engine still has what it was for.
             ErrorKind::Internal | ErrorKind::Unavailable => self.world.is_flipped(),
             _ => false,

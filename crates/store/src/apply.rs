@@ -45,8 +45,14 @@ impl Inner {
         if entry.group != 0 {
             let mut groups = self.groups.lock();
             let group = groups.entry(entry.group).or_default();
-            *group =
-                group.checked_add_signed((sign * bytes) as i64).expect("what is taken off a group was added before");
+            let add = |counter: &mut u64| {
+                let changed = counter.checked_add_signed((sign * bytes) as i64);
+                *counter = changed.expect("what is taken off a group was added before");
+            };
+            add(&mut group.all);
+            if !entry.pinned {
+                add(&mut group.evictable);
+            }
         }
     }
 
@@ -206,7 +212,11 @@ impl Inner {
         }
     }
 
+    /// Without a pass over all objects when none of the group may go.
     pub(crate) fn evict_group(&self, group: u32, bytes: u64) -> u64 {
+        if self.groups.lock().get(&group).is_none_or(|group| group.evictable == 0) {
+            return 0;
+        }
         let mut found: Vec<(u32, Arc<Entry>)> = Vec::new();
         for shard in self.objects.shards() {
             let shard = shard.read();

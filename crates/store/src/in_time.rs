@@ -5,6 +5,7 @@ use std::sync::Arc;
 use tokio::sync::OwnedSemaphorePermit;
 
 use crate::directory::unanswered::STALLED_AFTER;
+use crate::fills::UnappliedFill;
 use crate::inner::Inner;
 use crate::record::Draft;
 use crate::segment::SegmentKind;
@@ -30,11 +31,17 @@ impl Inner {
         permit: Option<OwnedSemaphorePermit>,
     ) -> Result<Streamed> {
         let inner = Arc::clone(self);
+        let unapplied = self.stream(directory, kind).begin();
+        let waiting = unapplied.as_ref().map(UnappliedFill::waiting);
         let appended = async move {
             let _permit = permit;
-            inner.stream(directory, kind).append(draft).await
+            inner.stream(directory, kind).append_begun(draft, unapplied).await
         };
-        self.in_time(directory, async { forebay_env::spawn(appended).join().await }).await?
+        let appended = self.in_time(directory, async { forebay_env::spawn(appended).join().await }).await?;
+        if let Some(waiting) = waiting {
+            waiting.ends();
+        }
+        appended
     }
 
     /// Waits until `bytes` more may be in memory for a disk.

@@ -43,6 +43,14 @@ pub(crate) struct LastSnapshot {
     pub(crate) replayed_bytes: u64,
 }
 
+/// Bytes on disk of the objects in an accounting group.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct GroupBytes {
+    pub(crate) all: u64,
+    /// Of those that are not pinned.
+    pub(crate) evictable: u64,
+}
+
 /// The state of a store.
 pub(crate) struct Inner {
     pub(crate) env: Env,
@@ -66,7 +74,7 @@ pub(crate) struct Inner {
     pub(crate) counters: Arc<Mutex<Counters>>,
     pub(crate) damaged: Damaged,
     pub(crate) retention: RwLock<Option<Arc<dyn Retention>>>,
-    pub(crate) groups: Mutex<HashMap<u32, u64>>,
+    pub(crate) groups: Mutex<HashMap<u32, GroupBytes>>,
     pub(crate) pinned_bytes: AtomicU64,
     pub(crate) evictable_bytes: AtomicU64,
     pub(crate) turn: AtomicUsize,
@@ -129,13 +137,15 @@ impl Inner {
         best.ok_or_else(|| Error::new(ErrorKind::Failed, "no directory takes writes"))
     }
 
-    /// The directory with the most room for what reclaim writes. Reclaim may use the reserve, and may exceed the
+    /// The directory with the most room for what reclaim writes: not one that does not answer, because commits wait for
+    /// what is carried of their keys. Reclaim may use the reserve, and may exceed the
     /// configured capacity where the disk has room.
     pub(crate) fn index_for_carried(&self) -> Result<usize> {
         let healthy = self.volumes.iter().enumerate().filter(|(_, volume)| volume.directory.failed().is_none());
         let roomiest = healthy.max_by_key(|(_, volume)| {
             let directory = &volume.directory;
             (
+                !directory.unanswered.is_stalled(),
                 directory.writable_bytes() >= directory.segment_bytes(),
                 directory.free_bytes(),
                 directory.writable_bytes(),

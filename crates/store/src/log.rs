@@ -187,6 +187,7 @@ impl Log {
     }
 
     async fn request(&self, drafts: Vec<Draft>, until: Until, may_fill: bool) -> Result<Appended> {
+        drafts.iter().try_for_each(Draft::check)?;
         let sender = self.sender.lock().clone().ok_or_else(closed)?;
         let (done, answer) = oneshot::channel();
         sender.send(Request { drafts, until, may_fill, done }).await.map_err(|_| closed())?;

@@ -95,6 +95,21 @@ fn corrupt(problem: impl Into<String>) -> Error {
 }
 
 impl Draft {
+    /// A record with a longer head would be written, and never be read.
+    ///
+    /// # Errors
+    /// `TooLarge`.
+    pub(crate) fn check(&self) -> Result<()> {
+        match self.head_bytes() {
+            bytes if bytes <= HEAD_BYTES_MAX => Ok(()),
+            bytes => {
+                let problem =
+                    format!("a record of {bytes} bytes beside its data is longer than {HEAD_BYTES_MAX} bytes");
+                Err(Error::new(ErrorKind::TooLarge, problem))
+            }
+        }
+    }
+
     pub(crate) fn head_bytes(&self) -> usize {
         HEADER_BYTES + self.body.len() + CHECKSUM_BYTES * self.payload.len().div_ceil(BLOCK_BYTES)
     }

@@ -325,9 +325,11 @@ impl Segment {
         file.ok_or_else(|| std::io::Error::other("the segment was deleted"))
     }
 
-    /// Cuts the file off at a length.
+    /// Cuts the file off at a length. That counts as a write: the next sync makes it durable.
     pub(crate) async fn cut(&self, length: u64) -> std::io::Result<()> {
-        self.file()?.set_len(length).await
+        self.file()?.set_len(length).await?;
+        self.writes.fetch_add(1, Ordering::SeqCst);
+        Ok(())
     }
 
     /// # Errors

@@ -287,13 +287,21 @@ impl Store {
 
     /// Bytes on disk of the clean and pinned objects in an accounting group.
     pub fn group_bytes(&self, group: u32) -> u64 {
-        self.inner.groups.lock().get(&group).copied().unwrap_or(0)
+        self.inner.groups.lock().get(&group).map_or(0, |group| group.all)
     }
 
     /// Evicts clean objects of a group, least recently used first, until `bytes` are gone or none is left. Returns the
     /// evicted bytes.
     pub fn evict_group(&self, group: u32, bytes: u64) -> u64 {
         self.inner.evict_group(group, bytes)
+    }
+
+    /// Assigns an object to another group, if it still has this generation.
+    pub fn set_group(&self, key: &[u8], generation: Generation, group: u32) {
+        self.inner.update(key, generation, |entry| {
+            entry.group = group;
+            true
+        });
     }
 
     /// Assigns all objects to groups again.

@@ -41,12 +41,20 @@ impl Stream {
 
     /// Writes one record. Writers wait for each other only while they reserve their places.
     pub(crate) async fn append(&self, draft: Draft) -> Result<Streamed> {
+        self.append_begun(draft, self.begin()).await
+    }
+
+    /// Takes the sequence of a fill. A caller that gives up waiting may forget the key, and a replay must find that
+    /// after the fill.
+    pub(crate) fn begin(&self) -> Option<UnappliedFill> {
+        (self.kind == SegmentKind::Fill).then(|| self.fills.begin(&self.sequence))
+    }
+
+    pub(crate) async fn append_begun(&self, draft: Draft, unapplied: Option<UnappliedFill>) -> Result<Streamed> {
+        draft.check()?;
         self.directory.check()?;
         let _request = self.directory.unanswered.begin();
         let bytes = draft.total_bytes() as u64;
-        // Taken before the first await: a caller that gives up waiting may forget the key, and a replay must find that
-        // after the fill.
-        let unapplied = (self.kind == SegmentKind::Fill).then(|| self.fills.begin(&self.sequence));
         let (segment, offset, pin) = self.reserve(bytes).await?;
         let next = || self.sequence.fetch_add(1, Ordering::SeqCst);
         let sequence = unapplied.as_ref().map_or_else(next, |fill| fill.sequence);

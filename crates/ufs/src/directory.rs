@@ -6,9 +6,11 @@
 
 mod body;
 mod calls;
+mod case;
 mod errors;
 mod meta;
 mod names;
+mod opened;
 mod own;
 mod paths;
 mod root;
@@ -16,7 +18,6 @@ mod tree;
 mod walk;
 
 use std::ffi::OsStr;
-use std::fs::File;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -39,9 +40,10 @@ pub use calls::DIRECTORY_CALLS_MAX;
 use calls::DirectoryCalls;
 use errors::{failed, is_absent};
 use names::Kept;
+use opened::{Opened, open_object};
 pub use own::OWN_DIRECTORY;
 use own::own;
-use paths::{Durable, FileLocation};
+use paths::{Durable, FileLocation, Moves};
 pub use root::DirectoryRoot;
 use tree::{Root, Tree};
 
@@ -70,36 +72,31 @@ struct Inner {
     uploads: RequesterPermits,
     calls: DirectoryCalls,
     kept: Kept,
-}
-
-/// An open object.
-pub(crate) struct Opened {
-    file: File,
-    path: PathBuf,
-    object: RemoteObject,
-    meta: Option<FileMeta>,
+    moves: Moves,
 }
 
 impl DirectoryStore {
     /// Opens a directory that exists.
     ///
     /// # Errors
-    /// `NoBucket` when it does not.
+    /// `NoBucket` when it does not; `Invalid` when it does not tell upper from lower case.
     pub async fn open(env: Env, root: PathBuf) -> Result<Self> {
         let calls = DirectoryCalls::new(&env.background);
-        Self::open_root(env, Root::new(root), calls, Kept::default()).await
+        let store = Self::open_root(env, Root::new(root), calls, Kept::default(), Moves::default()).await?;
+        store.inner.call(|inner| case::check(&inner.tree()?, &inner.root.path(), &*inner.env.random)).await?;
+        Ok(store)
     }
 
-    async fn open_root(env: Env, root: Root, calls: DirectoryCalls, kept: Kept) -> Result<Self> {
-        let store = Self::assume(env, root, calls, kept);
+    async fn open_root(env: Env, root: Root, calls: DirectoryCalls, kept: Kept, moves: Moves) -> Result<Self> {
+        let store = Self::assume(env, root, calls, kept, moves);
         store.inner.call(|inner| inner.tree().map(drop)).await?;
         Ok(store)
     }
 
     /// A directory that is assumed to exist.
-    fn assume(env: Env, root: Root, calls: DirectoryCalls, kept: Kept) -> Self {
+    fn assume(env: Env, root: Root, calls: DirectoryCalls, kept: Kept, moves: Moves) -> Self {
         let (names, durable, uploads) = (Mutex::default(), Durable::default(), RequesterPermits::new(UPLOADS_MAX));
-        Self { inner: Arc::new(Inner { env, root, names, durable, uploads, calls, kept }) }
+        Self { inner: Arc::new(Inner { env, root, names, durable, uploads, calls, kept, moves }) }
     }
 }
 
@@ -125,30 +122,12 @@ impl Inner {
         })
     }
 
-    fn open_object(tree: &Tree, key: &str) -> Result<Option<Opened>> {
-        for path in paths::candidates(key) {
-            match tree.open(&path) {
-                Ok(file) => {
-                    let stat = file.metadata().map_err(|error| failed("look at a file", error))?;
-                    if stat.is_file() {
-                        let meta = meta::read(tree, &file, &stat);
-                        let object = meta::object(&stat, meta.as_ref());
-                        return Ok(Some(Opened { file, path, object, meta }));
-                    }
-                }
-                Err(error) if is_absent(&error) => {}
-                Err(error) => return Err(failed("open a file", error)),
-            }
-        }
-        Ok(None)
-    }
-
     fn must_open(&self, key: &str) -> Result<Opened> {
-        Self::open_object(&self.tree()?, key)?.ok_or_else(|| not_found(key))
+        open_object(&self.tree()?, key)?.ok_or_else(|| not_found(key))
     }
 
     fn check(tree: &Tree, key: &str, condition: &Condition) -> Result<Option<Opened>> {
-        let present = Self::open_object(tree, key)?;
+        let present = open_object(tree, key)?;
         let holds = match (condition, &present) {
             (Condition::Always, _) | (Condition::Absent, None) => true,
             (Condition::Matches(etag), Some(opened)) => opened.object.remote_etag == *etag,
@@ -183,7 +162,7 @@ impl Inner {
             let before = Self::check(tree, key, condition)?;
             let location = match &before {
                 Some(before) => FileLocation::present(before.path.clone()),
-                None => paths::make_location(tree, key).map_err(making)?,
+                None => paths::make_location(tree, &self.moves, key).map_err(making)?,
             };
             if !is_ensured {
                 self.durable.ensure(tree, &location.directories).map_err(syncing)?;
@@ -192,7 +171,7 @@ impl Inner {
                 // Somebody has made a directory of this name for another key, and nobody can remove it while the lock
                 // is held.
                 Err(error) if error.kind() == io::ErrorKind::IsADirectory => {
-                    let location = paths::make_location(temporary.tree(), key).map_err(making)?;
+                    let location = paths::make_location(temporary.tree(), &self.moves, key).map_err(making)?;
                     temporary.rename(&location.path).map(|()| location)
                 }
                 renamed => renamed.map(|()| location),
@@ -235,21 +214,19 @@ impl Inner {
 
     fn make_durable(&self, key: &str) -> Result<()> {
         let tree = self.tree()?;
-        let path = match Self::open_object(&tree, key)? {
+        let path = match open_object(&tree, key)? {
             Some(present) => present.path,
             None => paths::candidates(key)[0].clone(),
         };
         let location = FileLocation::present(path);
         self.durable.ensure(&tree, &location.directories).map_err(|error| failed("sync a directory", error))?;
-        let parents = location.path.ancestors().skip(1);
-        let mut there = parents.filter(|parent| tree.metadata(parent).is_ok_and(|stat| stat.is_dir()));
-        sync_directory(&tree, there.next()).map(drop)
+        sync_directory(&tree, location.path.parent()).map(drop)
     }
 
     fn set_tags(&self, key: &str, tags: Tags) -> Result<()> {
         let names = self.names.lock();
         let tree = self.tree()?;
-        let opened = Self::open_object(&tree, key)?.ok_or_else(|| not_found(key))?;
+        let opened = open_object(&tree, key)?.ok_or_else(|| not_found(key))?;
         let stat = opened.file.metadata().map_err(|error| failed("look at a file", error))?;
         let mut meta = opened.meta.unwrap_or_else(|| FileMeta::foreign(meta::identity(&stat), &opened.object));
         meta.info.tags = tags;
@@ -263,11 +240,20 @@ impl Inner {
         let Ok(entries) = tree.list(&own("tmp")) else { return Ok(0) };
         for (name, _) in entries {
             let path = own("tmp").join(OsStr::from_bytes(&name));
-            let modified = tree.metadata(&path).and_then(|stat| stat.modified()).unwrap_or(SystemTime::UNIX_EPOCH);
+            // Where its age can't be told, it may belong to an upload in flight.
+            let Ok(modified) = tree.metadata(&path).and_then(|stat| stat.modified()) else { continue };
             let modified_ms = modified.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_millis() as u64;
             let is_old = self.env.clock.unix_ms().saturating_sub(modified_ms) > age.as_millis() as u64;
-            if is_old && tree.remove_file(&path).is_ok() {
+            if !is_old {
+                continue;
+            }
+            // While it is open, no other file gets its number, by which its metadata is found.
+            let left = tree.open(&path);
+            if tree.remove_file(&path).is_ok() {
                 removed += 1;
+                if let Ok(left) = left {
+                    meta::forget(&tree, &left);
+                }
             }
         }
         Ok(removed)
@@ -364,7 +350,8 @@ impl UnderStore for DirectoryStore {
 
     async fn list(&self, request: &ListRequest) -> Result<ListPage> {
         let (inner, request) = (Arc::clone(&self.inner), request.clone());
-        self.inner.calls.list(move || walk::list(&inner.env, &inner.kept, &inner.tree()?, &request)).await
+        let list = move || walk::list(&inner.env, &inner.kept, &inner.moves, &inner.tree()?, &request);
+        self.inner.calls.list(list).await
     }
 
     /// A page would read all names of a directory, which may be a million.

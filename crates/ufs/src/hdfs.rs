@@ -21,7 +21,6 @@ mod walk;
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -54,8 +53,6 @@ pub struct HdfsStore {
     location: HdfsLocation,
     remote: Arc<Remote>,
     work: Arc<Work>,
-    /// The directory of the mount has been seen. Uploads make directories, and this one is not theirs to make.
-    is_there: AtomicBool,
     /// When the last sweep began, on the monotonic clock.
     swept: Mutex<Option<Duration>>,
 }
@@ -91,7 +88,7 @@ impl HdfsStore {
     }
 
     fn assume(env: Env, location: HdfsLocation, remote: Arc<Remote>, work: Arc<Work>) -> Self {
-        Self { env, location, remote, work, is_there: AtomicBool::default(), swept: Mutex::default() }
+        Self { env, location, remote, work, swept: Mutex::default() }
     }
 
     fn base(&self) -> &str {
@@ -131,13 +128,7 @@ impl HdfsStore {
     /// # Errors
     /// `NoBucket` when the directory of the mount is gone: that must not look as if its objects were deleted.
     async fn must_be_there(&self) -> Result<()> {
-        match self.remote.status(self.base()).await? {
-            Some(status) if status.is_directory => {
-                self.is_there.store(true, Ordering::Relaxed);
-                Ok(())
-            }
-            Some(_) | None => Err(no_directory(self.base())),
-        }
+        walk::must_be_there(&self.remote, self.base()).await
     }
 
     async fn attributes(&self, key: &ObjectKey) -> Result<(Status, Attributes)> {
@@ -155,16 +146,19 @@ impl HdfsStore {
     async fn write_and_place(&self, temporary: &Temporary<'_>, target: &str, upload: &Upload) -> Result<Stored> {
         let file = temporary.write(upload).await?;
         let _lock = self.lock(target).await;
-        self.check(target, &upload.condition).await?;
+        // What must be absent is checked by the rename.
+        if matches!(upload.condition, Condition::Matches(_)) {
+            self.check(target, &upload.condition).await?;
+        }
         temporary.place(file, target, &upload.condition).await
     }
 
-    /// Checks what HDFS itself cannot: its rename knows no ETags.
+    /// Checks what HDFS itself cannot, or would only after the upload.
     async fn check(&self, target: &str, condition: &Condition) -> Result<()> {
-        if !matches!(condition, Condition::Matches(_)) {
-            return Ok(());
-        }
         let present = self.remote.status(target).await?.filter(|status| !status.is_directory);
+        if present.is_none() && *condition != Condition::Absent {
+            self.must_be_there().await?;
+        }
         check(condition, present.map(|status| remote_etag(status.identity)).as_ref())
     }
 }
@@ -219,15 +213,11 @@ impl UnderStore for HdfsStore {
     async fn put(&self, key: &ObjectKey, upload: Upload) -> Result<Stored> {
         let target = self.path(key)?;
         let _place = self.work.uploads.take().await;
-        if !self.is_there.load(Ordering::Relaxed) {
-            self.must_be_there().await?;
-        }
         if upload.condition != Condition::Always {
-            let present = self.remote.status(&target).await?.filter(|status| !status.is_directory);
-            check(&upload.condition, present.map(|status| remote_etag(status.identity)).as_ref())?;
+            self.check(&target, &upload.condition).await?;
         }
         let written = self.work.writing.begin(paths::temporary(&self.env.random.hex_id()));
-        let temporary = Temporary::new(&self.remote, &target, &written.name);
+        let temporary = Temporary::new(&self.remote, self.base(), &target, &written.name);
         let stored = self.write_and_place(&temporary, &target, &upload).await;
         if stored.is_err() {
             temporary.remove().await;

@@ -18,7 +18,6 @@ mod speaker;
 mod upload;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -68,8 +67,6 @@ struct Shared {
     direct: OnceCell<Option<Direct>>,
     /// Until this time, by the monotonic clock, the server counts as one without conditional writes.
     unconditional_until: Mutex<Duration>,
-    /// The server has answered an upload in one piece with an ETag that was not the MD5 of the content.
-    has_opaque_etags: AtomicBool,
 }
 
 impl S3Store {
@@ -201,7 +198,7 @@ impl S3Store {
 
     /// Whether the ETag of an object that came in one piece is the MD5 of its content, as far as uploads have shown.
     fn has_md5(&self) -> bool {
-        !self.shared.has_opaque_etags.load(Ordering::Relaxed)
+        !self.client.opaque_etags.lock().contains(&self.bucket)
     }
 
     fn has_conditions(&self) -> bool {
@@ -245,6 +242,25 @@ fn leads_out(key: &str) -> bool {
         };
         depth < 0
     })
+}
+
+/// Checks that a body has the bytes that were asked for. A proxy may pass on a request without its range, or answer
+/// with a range that it has kept.
+///
+/// # Errors
+/// `Unavailable`.
+fn must_answer(range: Option<ByteRange>, body: &RemoteBody, context: &str) -> Result<()> {
+    let ByteRange { start, end } = body.range;
+    let whole = ByteRange::of_size(body.object.info.size);
+    let wanted = range.map_or(Some(whole), |range| range.intersect(whole));
+    // Beyond the end there is nothing, wherever that begins.
+    let wanted = wanted.unwrap_or(ByteRange::new(start, start));
+    if body.range == wanted {
+        return Ok(());
+    }
+    let (from, to) = (wanted.start, wanted.end);
+    let problem = format!("the under store answered with bytes {start}..{end} where {from}..{to} were asked for");
+    Err(Error::new(ErrorKind::Unavailable, format!("{context}: {problem}")))
 }
 
 #[async_trait]
@@ -404,6 +420,7 @@ impl S3Store {
                 let body = objects::from_get(output, self.has_md5(), context.clone());
                 let body = body.ok_or_else(|| objects::incomplete(context.clone()))?;
                 self.look_at("GetObject", key, &body.object, speaks_s3).await?;
+                must_answer(range, &body, &context)?;
                 // The SDK checks its own bodies.
                 let stream = match direct {
                     Some(direct) => direct.watched(body.stream, checksum, context),

@@ -22,6 +22,8 @@ const EDIT_TRIES: usize = 5;
 
 /// The most rules below the paths of a user who does not administer everything: each change rewrites all rules.
 const RULES_MAX: usize = 100;
+/// Bytes of the paths of these rules. Each version in the history has all rules, and a cluster keeps 1 MiB of them.
+const PATHS_BYTES_MAX: usize = 16 << 10;
 
 #[derive(Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
@@ -92,9 +94,16 @@ fn check_share(caller: &Caller, others: &[PolicyRule], before: Option<&PolicyRul
         let problem = "memoryQuota reserves memory in addition to cache.memory_size: only a user with an admin grant for \"/\" may set it";
         return Err(Problem::new(StatusCode::FORBIDDEN, problem));
     }
-    let own = others.iter().filter(|other| caller.may_administer_rule(&other.path).is_ok()).count();
-    if before.is_none() && own >= RULES_MAX {
-        let problem = format!("there are {own} rules under what you administer, and {RULES_MAX} are the most");
+    let own: Vec<_> = others.iter().filter(|other| caller.may_administer_rule(&other.path).is_ok()).collect();
+    if before.is_none() && own.len() >= RULES_MAX {
+        let problem = format!("there are {} rules under what you administer, and {RULES_MAX} are the most", own.len());
+        return Err(Problem::bad(problem));
+    }
+    let bytes = own.iter().map(|other| other.path.len()).sum::<usize>() + rule.path.len();
+    if before.is_none() && bytes > PATHS_BYTES_MAX {
+        let problem = format!(
+            "the paths of the rules under what you administer would have {bytes} bytes, and {PATHS_BYTES_MAX} are the most"
+        );
         return Err(Problem::bad(problem));
     }
     Ok(())

@@ -1,12 +1,24 @@
 //! Jobs, over HTTP; what they do is the cache's business.
 
+use forebay_ufs::memory::Mood;
 use serde_json::{Value, json};
 
-use crate::support::{Answer, READER, ROOT, Server, TEAM};
+use crate::support::{Answer, Keys, READER, ROOT, Server, TEAM};
 
-async fn create(server: &Server, keys: crate::support::Keys, path: &str) -> Answer {
-    let request = json!({ "kind": "free", "path": path, "dryRun": true }).to_string();
+async fn create(server: &Server, keys: Keys, path: &str) -> Answer {
+    create_of("free", server, keys, path).await
+}
+
+async fn create_of(kind: &str, server: &Server, keys: Keys, path: &str) -> Answer {
+    let request = json!({ "kind": kind, "path": path, "dryRun": true }).to_string();
     server.send("POST", "/api/v1/jobs", keys, "Content-Type: application/json\r\n", &request).await
+}
+
+/// What a job waits for, as a user reads it: from the list of jobs, and alone.
+async fn waits_for(server: &Server, id: &str, keys: Keys) -> [Value; 2] {
+    let listed = server.get("/api/v1/jobs", keys).await.json();
+    let listed = listed.as_array().unwrap().iter().find(|job| job["id"] == id).unwrap()["error"].clone();
+    [listed, server.get(&format!("/api/v1/jobs/{id}"), keys).await.json()["error"].clone()]
 }
 
 /// Waits until a job has ended, and returns it.
@@ -57,4 +69,31 @@ async fn jobs_are_shown_to_those_who_administer_their_paths() {
         assert_eq!(server.send(method, &page, READER, "", "").await.status, 403, "{page}");
     }
     assert_eq!(server.get("/api/v1/jobs", ROOT).await.json().as_array().unwrap().len(), 2);
+}
+
+#[tokio::test]
+async fn a_waiting_job_names_others_to_those_who_may_see_them_all() {
+    let server = Server::ready().await;
+    server.under.set_mood(Mood::Hang);
+    let mut ids = Vec::new();
+    for path in ["/bucket/secret/", "/bucket/team/1/", "/bucket/team/2/"] {
+        let created = create_of("load", &server, ROOT, path).await;
+        assert_eq!(created.status, 201, "{}", created.body);
+        ids.push(created.json()["id"].as_str().unwrap().to_owned());
+    }
+    let mut read = [Value::Null, Value::Null];
+    for _ in 0..10_000 {
+        read = waits_for(&server, &ids[2], ROOT).await;
+        if read.iter().all(|error| !error.is_null()) {
+            break;
+        }
+    }
+    let limit = "waits for its turn: 2 jobs of root run at once";
+    let names = format!("{limit}, now {} and {}", ids[0], ids[1]);
+    assert_eq!(read, [json!(names), json!(names)]);
+    assert_eq!(waits_for(&server, &ids[2], TEAM).await, [json!(limit), json!(limit)]);
+    server.under.set_mood(Mood::Well);
+    for id in &ids {
+        assert_eq!(ended(&server, id).await["state"], "done");
+    }
 }

@@ -6,6 +6,7 @@ mod access;
 mod content;
 mod jobs;
 mod pages;
+mod persist;
 mod policies;
 mod samples;
 mod sessions;

@@ -53,6 +53,8 @@ pub(crate) struct Server {
     pub(crate) admin: Admin,
     pub(crate) clock: Arc<ManualClock>,
     pub(crate) users: Option<Users>,
+    /// Of the one bucket.
+    pub(crate) under: MemoryUnderStore,
     users_file: tempfile::NamedTempFile,
     env: Env,
     stop: CancellationToken,
@@ -105,7 +107,8 @@ impl Server {
         forebay_env::spawn(forebay_admin::run(listener, admin.clone(), stop.clone()));
         let users_file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(users_file.path(), USERS).unwrap();
-        Self { address, admin, clock, users: None, users_file, env, stop }
+        let under = MemoryUnderStore::default();
+        Self { address, admin, clock, users: None, under, users_file, env, stop }
     }
 
     pub(crate) async fn ready() -> Self {
@@ -115,7 +118,7 @@ impl Server {
         let users = Users::open(root, Some(server.users_file.path().to_owned())).unwrap();
         let mut registry = Registry::default();
         server.admin.ready(Running {
-            cache: open_cache(&server.env, &mut registry).await,
+            cache: open_cache(&server.env, &server.under, &mut registry).await,
             users: users.clone(),
             registry,
             notices: forebay_admin::Notices::default(),
@@ -159,11 +162,11 @@ impl Server {
     }
 }
 
-async fn open_cache(env: &Env, registry: &mut Registry) -> Cache {
+async fn open_cache(env: &Env, under: &MemoryUnderStore, registry: &mut Registry) -> Cache {
     let settings = forebay_store::Settings::new(vec![64 << 20]);
     let store = Store::open(env.clone(), vec![Arc::new(MemoryDisk::new(1 << 30))], settings, None).await.unwrap();
     let catalog = Arc::new(EmbeddedCatalog::new(store.clone()));
-    let under = Arc::new(MemoryUnderStore::default());
+    let under = Arc::new(under.clone());
     let mount = Mount { foreground: Arc::<MemoryUnderStore>::clone(&under), background: under };
     let mounts = BTreeMap::from([(BucketName::new(BUCKET).unwrap(), mount)]);
     let mounts = Mounts { mounts, root: None, background_root: None };

@@ -6,8 +6,8 @@
 //! worker that gets a slot later sees the mark before it takes a write.
 //!
 //! The mark goes when the under store has answered. If the worker ends before, or gets no answer, another one takes the
-//! mark away, [`DELETION_MAX`] after it has seen it. What was sent to the under store has landed by then, or never
-//! will.
+//! mark away, [`super::DELETION_MAX`] after it has seen it. What was sent to the under store has landed by then, or
+//! will not. A worker that is alone sets such a mark, too, and takes it away itself after the settle time.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,7 +19,7 @@ use forebay_types::BucketName;
 use forebay_ufs::BucketRoot;
 use futures::future::join_all;
 
-use super::{Buckets, Deletion, change_record, no_such_bucket};
+use super::{Buckets, Deletion, change_record, no_such_bucket, warn_of_mark};
 use crate::home::lost::not_all_at_home;
 use crate::list::homes::check_covered;
 use crate::others::{DeletionStep, OtherWorkers};
@@ -31,9 +31,6 @@ const STEP_MAX: Duration = Duration::from_secs(30);
 
 /// For the under store to delete the bucket.
 const UNDER_STORE_MAX: Duration = Duration::from_secs(30);
-
-/// Twice as long as the worker that deletes a bucket takes at most.
-const DELETION_MAX: Duration = Duration::from_secs(120);
 
 impl Worker {
     /// Deletes an empty bucket. Pending deletes in it are persisted first.
@@ -55,6 +52,9 @@ impl Worker {
         let moves = self.all_at_home()?;
         if !self.bucket_exists(bucket).await? {
             return Err(no_such_bucket(bucket));
+        }
+        if self.buckets.deletion_of(bucket).is_some() {
+            return Err(deleted_already(bucket));
         }
         // Most pending deletes are persisted here, before any write has to wait for them.
         self.persist_deletes(bucket).await?;
@@ -200,14 +200,14 @@ impl Worker {
         }
         self.follow_shared().await?;
         match self.bucket_exists(bucket).await? {
-            true => Err(Error::new(ErrorKind::BucketBusy, format!("the bucket {bucket} is being deleted already"))),
+            true => Err(deleted_already(bucket)),
             false => Err(no_such_bucket(bucket)),
         }
     }
 
     async fn unmark_deletion(&self, bucket: &BucketName, number: u64, record: Option<BucketRecord>) {
         if let Err(error) = self.buckets.end_deletion(bucket, number, record).await {
-            tracing::warn!(%bucket, %error, "could not remove the mark of a bucket deletion: writes to the bucket may get 503 for about two minutes");
+            warn_of_mark(bucket, &error);
         }
     }
 
@@ -242,7 +242,7 @@ impl Buckets {
             return Ok(());
         }
         self.follow().await?;
-        if self.env.clock.monotonic().saturating_sub(deletion.heard) > DELETION_MAX {
+        if self.env.clock.monotonic().saturating_sub(deletion.heard) > self.deletion_max {
             tracing::warn!(%bucket, "a bucket deletion has not ended in time, and its mark is removed: if the bucket still exists, delete it again");
             self.end_deletion(bucket, deletion.number, None).await?;
         }
@@ -259,6 +259,10 @@ impl Buckets {
         }
         self.follow().await
     }
+}
+
+fn deleted_already(bucket: &BucketName) -> Error {
+    Error::new(ErrorKind::BucketBusy, format!("the bucket {bucket} is being deleted already"))
 }
 
 fn written_to(bucket: &BucketName) -> Error {

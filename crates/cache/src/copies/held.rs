@@ -7,7 +7,7 @@ use forebay_catalog::SlotSet;
 use forebay_env::Env;
 use forebay_env::sync::Mutex;
 use forebay_store::{Object, Staged};
-use tokio::sync::{Mutex as AsyncMutex, Notify};
+use tokio::sync::{Mutex as AsyncMutex, MutexGuard, Notify};
 
 use super::CopyId;
 use crate::space::Reservation;
@@ -41,7 +41,12 @@ pub(crate) struct HeldCopies {
     pub(super) hurried: Notify,
     /// Held while copies are shown or dropped.
     pub(super) showing: AsyncMutex<()>,
+    /// One for all keys with the same hash modulo [`KEY_LOCKS`]: held while a copy is prepared, and while one is shown.
+    key_locks: Vec<AsyncMutex<()>>,
 }
+
+/// Two keys with one lock only cost a wait for a sync.
+const KEY_LOCKS: usize = 1024;
 
 #[derive(Default)]
 struct State {
@@ -74,7 +79,14 @@ impl Prepared {
 impl HeldCopies {
     pub(crate) fn new(env: Env) -> Self {
         let (changed, hurried) = (Notify::new(), Notify::new());
-        Self { env, state: Mutex::default(), changed, hurried, showing: AsyncMutex::default() }
+        let key_locks = (0..KEY_LOCKS).map(|_| AsyncMutex::default()).collect();
+        Self { env, state: Mutex::default(), changed, hurried, showing: AsyncMutex::default(), key_locks }
+    }
+
+    /// To prepare a copy drops what is shown under its key, unless that is pinned. So it does not overlap with showing
+    /// an earlier copy of the same key, which would be pinned a moment later.
+    pub(super) async fn lock_key(&self, id: &CopyId) -> MutexGuard<'_, ()> {
+        self.key_locks[id.hash().unwrap_or(0) as usize % KEY_LOCKS].lock().await
     }
 
     /// `staged` is prepared.

@@ -29,12 +29,15 @@ impl Worker {
     /// Takes a copy of a generation that its home is about to commit. When this returns `true`, it is on stable
     /// storage. `false`: the copy is to be made of pieces that are not here.
     pub(crate) async fn take_copy(&self, copy: NewCopy) -> Result<bool> {
-        let NewCopy { id: CopyId { key, generation }, path, pieces, bytes } = copy;
+        let NewCopy { id, path, pieces, bytes } = copy;
+        let CopyId { key, generation } = id.clone();
         let HeldBytes { size, metadata, annex, stream } = bytes;
         self.check_disks()?;
-        if self.is_at_home(&path) {
-            return Err(Error::new(ErrorKind::Unavailable, format!("{path} is at home here")));
-        }
+        let check_home = || match self.is_at_home(&path) {
+            true => Err(Error::new(ErrorKind::Unavailable, format!("{path} is at home here"))),
+            false => Ok(()),
+        };
+        check_home()?;
         let group = if parse_object_key(&key).is_some() { group_of(&self.policies.resolve(&path)) } else { 0 };
         let object = NewObject { key, generation, metadata, annex, pinned: true, group, size };
         let (staged, reservation) = if pieces.is_empty() {
@@ -51,6 +54,9 @@ impl Worker {
             }
             (self.store.concatenate(&pieces, object).await?, None)
         };
+        let _unshown = self.held.lock_key(&id).await;
+        // The key may have come home while the bytes came.
+        check_home()?;
         let staged = self.store.prepare(staged).await?;
         self.held.add(staged, reservation);
         Ok(true)
@@ -181,6 +187,7 @@ impl Worker {
 
     /// Shows a prepared copy whose generation a record names. `showing` is held.
     async fn show(&self, id: &CopyId) -> Result<()> {
+        let _unprepared = self.held.lock_key(id).await;
         // The answer may be late.
         if self.store.peek(&id.key).is_some_and(|shown| shown.generation() >= id.generation) {
             self.held.drop_prepared(id);

@@ -58,7 +58,7 @@ impl Worker {
         idle
     }
 
-    /// Parts of uploads to these slots no longer count as space here.
+    /// Parts of uploads to these slots no longer count as space here, and how long the uploads were idle is not known.
     pub(crate) async fn forget_parts(&self, slots: &SlotSet) -> Result<()> {
         let mut range = records::all_uploads_range();
         while let Some(found) = self.next_records(&mut range).await? {
@@ -66,6 +66,7 @@ impl Worker {
                 if slots.has_path(&path) {
                     self.space.drop_upload(&upload_id);
                     self.home.missing.remove_upload(&upload_id);
+                    self.home.activity.forget(&upload_id);
                 }
             }
         }

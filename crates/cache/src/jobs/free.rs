@@ -15,7 +15,7 @@ pub(super) async fn run(run: &Run) -> Result<()> {
     if !run.request.dry_run {
         run.worker.drop_pages_in(&run.scope);
         // The next reads are fresh.
-        run.worker.stop_warm_up();
+        run.worker.stop_warm_up(&run.scope);
     }
     let mut keys = StoreKeys::new(run.range_left()?);
     loop {

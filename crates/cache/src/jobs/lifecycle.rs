@@ -61,7 +61,7 @@ impl Worker {
             findings: 0,
             error: None,
         };
-        let writes = vec![job_write(&StoredJob { job: job.clone(), pass: None })];
+        let writes = vec![job_write(&StoredJob { job: job.clone(), pass: None, findings_dropped: false })];
         self.catalog.commit(Transaction { writes, ..Transaction::default() }).await?;
         self.jobs.entries.lock().insert(job.id.clone(), Entry::new(job.clone()));
         self.jobs.observe(&self.metrics);
@@ -77,7 +77,8 @@ impl Worker {
                 let state = entry.state.lock();
                 let found = state.unsaved.range(..state.checkpoint.findings).take(FINDINGS_BATCH);
                 let found: Vec<_> = found.map(|(number, finding)| (*number, finding.clone())).collect();
-                (StoredJob { job: state.checkpoint.clone(), pass: state.pass.clone() }, found)
+                let (job, pass, findings_dropped) = (&state.checkpoint, &state.pass, state.findings_dropped);
+                (StoredJob { job: job.clone(), pass: pass.clone(), findings_dropped }, found)
             };
             let is_last = found.len() < FINDINGS_BATCH;
             let finding_write = |(number, finding): &(u64, JobFinding)| ValueWrite {
@@ -131,23 +132,45 @@ impl Worker {
                 tracing::warn!(%error, id, "an old job could not be removed");
             }
         }
+        for id in self.jobs.surplus_findings(self.findings_max()) {
+            if let Err(error) = self.drop_findings(&id).await {
+                tracing::warn!(%error, id, "the findings of an old job could not be removed");
+            }
+        }
+    }
+
+    /// Drops what an ended job has found, which it still counts. The job is noted last, so that after a crash this is
+    /// repeated.
+    async fn drop_findings(&self, id: &str) -> Result<()> {
+        let Ok(entry) = self.jobs.find(id) else { return Ok(()) };
+        {
+            let mut state = entry.state.lock();
+            state.findings_dropped = true;
+            state.unsaved.clear();
+        }
+        self.remove_findings(id).await?;
+        self.save_job(&entry).await
     }
 
     /// The job itself goes last, so that after a crash the removal is repeated.
     pub(super) async fn remove_job(&self, id: &str) -> Result<()> {
-        let (from, to) = records::job_findings_range(id);
-        loop {
-            let found = self.catalog.scan(&from, &to, REMOVE_BATCH).await?;
-            if found.is_empty() {
-                break;
-            }
-            let writes = found.into_iter().map(|(key, _)| ValueWrite { key, value: None }).collect();
-            self.catalog.commit(Transaction { writes, ..Transaction::default() }).await?;
-        }
+        self.remove_findings(id).await?;
         let writes = vec![ValueWrite { key: records::job_key(id), value: None }];
         self.catalog.commit(Transaction { writes, ..Transaction::default() }).await?;
         self.jobs.entries.lock().remove(id);
         Ok(())
+    }
+
+    async fn remove_findings(&self, id: &str) -> Result<()> {
+        let (from, to) = records::job_findings_range(id);
+        loop {
+            let found = self.catalog.scan(&from, &to, REMOVE_BATCH).await?;
+            if found.is_empty() {
+                return Ok(());
+            }
+            let writes = found.into_iter().map(|(key, _)| ValueWrite { key, value: None }).collect();
+            self.catalog.commit(Transaction { writes, ..Transaction::default() }).await?;
+        }
     }
 
     pub(super) async fn cancel_job(&self, id: &str) -> Result<Job> {
@@ -199,7 +222,13 @@ impl Worker {
     pub(super) async fn own_findings(&self, id: &str, after: u64, limit: usize) -> Result<Vec<JobFinding>> {
         let entry = self.jobs.find(id)?;
         // Read before the catalog: findings that are saved in between are then in both.
-        let mut found: BTreeMap<u64, JobFinding> = entry.state.lock().unsaved.clone();
+        let mut found: BTreeMap<u64, JobFinding> = {
+            let state = entry.state.lock();
+            if state.findings_dropped {
+                return Ok(Vec::new());
+            }
+            state.unsaved.clone()
+        };
         let (_, to) = records::job_findings_range(id);
         for (key, value) in self.catalog.scan(&records::job_finding_key(id, after), &to, limit).await? {
             let Some(number) = records::parse_job_finding_key(&key) else { continue };

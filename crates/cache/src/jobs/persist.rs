@@ -1,6 +1,8 @@
 //! Persists pending changes, and waits until earlier requests have settled. A request in flight is never dropped,
 //! because nobody would know its outcome.
 
+use std::collections::BTreeSet;
+
 use forebay_catalog::records::{self, ObjectRecord, State};
 use forebay_env::sync::Mutex;
 use forebay_types::ObjectPath;
@@ -13,9 +15,8 @@ use crate::persist::{LargeUploads, PersistError};
 
 /// The job handles what is pending when it begins, so that it ends under a steady load.
 pub(super) async fn run(run: &Run) -> Result<()> {
-    find_conflicts(run).await?;
-    let mut waiting = run.worker.home.queue.waiting(&run.scope);
-    waiting.retain(|path| run.is_about(path));
+    let mut waiting = look_at_records(run).await?;
+    waiting.extend(run.worker.home.queue.waiting(&run.scope).into_iter().filter(|path| run.is_about(path)));
     // A restart counts from the beginning: what was persisted is no longer pending.
     let before = run.progress_before();
     run.count(|progress| {
@@ -40,21 +41,25 @@ pub(super) async fn run(run: &Run) -> Result<()> {
     first_error.into_inner().map_or(Ok(()), Err)
 }
 
-/// What came into conflict before does not wait any more, and is not in the under store either.
-async fn find_conflicts(run: &Run) -> Result<()> {
+/// The pending changes. Those of slots that have just been gained may not be in the queue yet. What came into conflict
+/// before does not wait any more, and is not in the under store either: it is reported.
+async fn look_at_records(run: &Run) -> Result<BTreeSet<ObjectPath>> {
+    let mut pending = BTreeSet::new();
     let mut range = match &run.scope.bucket {
         Some(bucket) => records::object_prefix_range(bucket, &run.scope.prefix),
         None => records::all_objects_range(),
     };
     while let Some(found) = run.worker.next_records(&mut range).await? {
         for (key, versioned) in &found {
-            let Some(path) = records::parse_object_key(key) else { continue };
-            if ObjectRecord::decode(&versioned.value)?.state == State::Conflict && run.is_about(&path) {
-                tell_conflict(run, &path);
+            let Some(path) = records::parse_object_key(key).filter(|path| run.is_about(path)) else { continue };
+            match ObjectRecord::decode(&versioned.value)?.state {
+                State::Conflict => tell_conflict(run, &path),
+                State::Dirty | State::Tombstone => drop(pending.insert(path)),
+                State::Transient => {}
             }
         }
     }
-    Ok(())
+    Ok(pending)
 }
 
 fn tell_conflict(run: &Run, path: &ObjectPath) {

@@ -30,6 +30,9 @@ const SCRUB_BYTES_PER_SECOND: u64 = 100 << 20;
 const RETRY_PAUSE_MIN: Duration = Duration::from_secs(1);
 const RETRY_PAUSE_MAX: Duration = Duration::from_secs(60);
 
+/// The most bytes of a finding's detail: errors of under stores may have any length.
+const DETAIL_BYTES_MAX: usize = 1024;
+
 /// Whether a retry may succeed: something does not answer, or slots have moved.
 fn may_pass(error: &Error) -> bool {
     matches!(error.kind, ErrorKind::Unavailable | ErrorKind::Moved | ErrorKind::SlowDown)
@@ -267,9 +270,10 @@ impl Run {
         let mut state = self.entry.state.lock();
         let number = state.job.findings;
         state.job.findings += 1;
-        if number < self.findings_max {
-            let (path, kind, detail) = (path.into(), kind.to_owned(), detail.into());
-            let finding = JobFinding { path, kind, detail, worker: None };
+        if number < self.findings_max && !state.findings_dropped {
+            let mut detail: String = detail.into();
+            detail.truncate(detail.floor_char_boundary(DETAIL_BYTES_MAX));
+            let finding = JobFinding { path: path.into(), kind: kind.to_owned(), detail, worker: None };
             state.unsaved.insert(number, finding);
         }
     }

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use super::cluster_job::{ClusterJob, Share, ShareReport};
 use super::lifecycle::may_wait;
-use super::table::{Entry, JOBS_ENDED_MAX, Pass};
+use super::table::{Ended, Entry, JOBS_ENDED_MAX, Pass, superfluous};
 use super::{Job, JobFinding, JobKind, JobRequest, JobState};
 use crate::worker::Worker;
 use crate::{Error, ErrorKind, Result};
@@ -247,7 +247,8 @@ impl Worker {
             // Under this lock: slots whose locks are closed later are taken off by `Jobs::lose`.
             let at_home = self.home.locks.open_of(&sharing.slots);
             let Some(slots) = job.left_for(sharing.worker, &at_home) else { return Ok(()) };
-            entries.insert(id.to_owned(), Entry::of_share(share, Pass { slots, before }));
+            let findings_dropped = entries.get(id).is_some_and(|entry| entry.state.lock().findings_dropped);
+            entries.insert(id.to_owned(), Entry::of_share(share, Pass { slots, before }, findings_dropped));
         }
         self.jobs.observe(&self.metrics);
         self.jobs.wake.notify_one();
@@ -270,14 +271,17 @@ impl Worker {
         self.remove_surplus().await
     }
 
-    /// The ended jobs beyond those that are kept, the oldest first.
+    /// Removes the ended jobs beyond those that are kept.
     async fn remove_surplus(&self) -> Result<()> {
-        let jobs = self.cluster_jobs().await?;
-        let mut ended: Vec<_> = jobs.iter().filter(|(_, job)| job.state.has_ended()).collect();
-        ended.sort_by_key(|(id, job)| (job.created_ms, (*id).clone()));
-        let surplus = ended.len().saturating_sub(JOBS_ENDED_MAX);
-        for (id, _) in ended.into_iter().take(surplus) {
-            let writes = vec![ValueWrite { key: records::cluster_job_key(id), value: None }];
+        let jobs = self.cluster_jobs().await?.into_iter().filter(|(_, job)| job.state.has_ended());
+        let ended = jobs.map(|(id, job)| Ended {
+            id,
+            created_by: job.created_by,
+            ended_ms: job.ended_ms.unwrap_or(0),
+            weight: 1,
+        });
+        for id in superfluous(ended.collect(), JOBS_ENDED_MAX) {
+            let writes = vec![ValueWrite { key: records::cluster_job_key(&id), value: None }];
             self.catalog.commit(Transaction { writes, ..Transaction::default() }).await?;
         }
         Ok(())
@@ -447,7 +451,7 @@ impl Worker {
     /// What this worker has found: `after` and `limit` count its own findings.
     pub(crate) async fn share_findings(&self, id: &str, after: u64, limit: usize) -> Result<ShareFindings> {
         let Ok(entry) = self.jobs.find(id) else { return Ok(ShareFindings::default()) };
-        let kept = entry.job().findings.min(self.findings_max());
+        let kept = entry.kept_findings(self.findings_max());
         Ok(ShareFindings { kept, findings: self.own_findings(id, after, limit).await? })
     }
 

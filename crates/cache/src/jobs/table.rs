@@ -22,13 +22,16 @@ const JOBS_RUNNING_MAX: usize = 3;
 const JOBS_RUNNING_OF_ONE_MAX: usize = 2;
 
 /// Ended jobs that are still listed.
-pub(super) const JOBS_ENDED_MAX: usize = 100;
+pub(super) const JOBS_ENDED_MAX: u64 = 100;
 
 /// Findings of a job that are kept. Further findings are only counted, because a longer list helps nobody.
 pub(super) const FINDINGS_MAX: u64 = 10_000;
 
 /// The same, for each worker of a cluster: all that workers keep is in the memory of the engine.
 pub(super) const FINDINGS_OF_SHARE_MAX: u64 = 1_000;
+
+/// All ended jobs together keep as many findings as this many jobs may have.
+const JOBS_WITH_ALL_FINDINGS: u64 = 10;
 
 /// A job in this process, or this worker's share of one.
 pub(super) struct Entry {
@@ -46,6 +49,8 @@ pub(super) struct EntryState {
     pub(super) checkpoint: Job,
     /// Findings that are not in the catalog yet, by number.
     pub(super) unsaved: BTreeMap<u64, JobFinding>,
+    /// Whether the findings were dropped for those of other jobs. Further ones are only counted.
+    pub(super) findings_dropped: bool,
     /// Of a share.
     pub(super) pass: Option<Pass>,
     /// While the job runs: whether it counts towards the limits of running jobs. Jobs that wait for an under store
@@ -105,18 +110,43 @@ pub(super) struct StoredJob {
     pub(super) job: Job,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) pass: Option<Pass>,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(super) findings_dropped: bool,
+}
+
+/// An ended job, as far as it decides what is kept.
+pub(super) struct Ended {
+    pub(super) id: String,
+    pub(super) created_by: String,
+    pub(super) ended_ms: u64,
+    /// How much of the limit it takes.
+    pub(super) weight: u64,
+}
+
+/// The IDs of those to drop so that the others weigh `max` at most: the oldest ones of the user whose jobs weigh most.
+/// So the jobs of one user take nothing away from others.
+pub(super) fn superfluous(mut ended: Vec<Ended>, max: u64) -> Vec<String> {
+    ended.sort_by(|one, other| (one.ended_ms, &one.id).cmp(&(other.ended_ms, &other.id)));
+    let mut gone = Vec::new();
+    while ended.iter().map(|job| job.weight).sum::<u64>() > max {
+        let weight = |of: &str| ended.iter().filter(|job| job.created_by == of).map(|job| job.weight).sum::<u64>();
+        let most = ended.iter().map(|job| weight(&job.created_by)).max().unwrap_or(0);
+        let Some(oldest) = ended.iter().position(|job| weight(&job.created_by) == most) else { break };
+        gone.push(ended.remove(oldest).id);
+    }
+    gone
 }
 
 impl Entry {
     pub(super) fn new(job: Job) -> Arc<Self> {
-        Self::with(job, None)
+        Self::with(job, None, false)
     }
 
-    pub(super) fn of_share(job: Job, pass: Pass) -> Arc<Self> {
-        Self::with(job, Some(pass))
+    pub(super) fn of_share(job: Job, pass: Pass, findings_dropped: bool) -> Arc<Self> {
+        Self::with(job, Some(pass), findings_dropped)
     }
 
-    fn with(job: Job, pass: Option<Pass>) -> Arc<Self> {
+    fn with(job: Job, pass: Option<Pass>, findings_dropped: bool) -> Arc<Self> {
         let over = CancellationToken::new();
         if job.state.has_ended() {
             over.cancel();
@@ -125,6 +155,7 @@ impl Entry {
             checkpoint: job.clone(),
             job,
             unsaved: BTreeMap::new(),
+            findings_dropped,
             pass,
             has_turn: false,
             away: 0,
@@ -135,6 +166,12 @@ impl Entry {
 
     pub(super) fn job(&self) -> Job {
         self.state.lock().job.clone()
+    }
+
+    /// How many findings are kept, when `max` of a job are.
+    pub(super) fn kept_findings(&self, max: u64) -> u64 {
+        let state = self.state.lock();
+        if state.findings_dropped { 0 } else { state.job.findings.min(max) }
     }
 
     /// `busy`: the jobs that are at work.
@@ -178,17 +215,36 @@ fn at_work(entries: &BTreeMap<String, Arc<Entry>>) -> Vec<Job> {
     entries.values().filter_map(job).collect()
 }
 
+const WAITS_FOR_TURN: &str = "waits for its turn";
+
+/// What names of other jobs follow in the error of a job that waits for its turn.
+const NAMES: &str = ", now ";
+
+/// Between two of the names.
+const AND: &str = " and ";
+
+impl Job {
+    /// Takes the names of other jobs out of what the job waits for, unless they are all `visible`. A reader of a job
+    /// need not be allowed to see the other jobs of its user.
+    pub fn hide_names(&mut self, visible: impl Fn(&str) -> bool) {
+        let waits = self.error.as_deref().filter(|error| error.contains(WAITS_FOR_TURN));
+        let Some((limit, names)) = waits.and_then(|error| error.rsplit_once(NAMES)) else { return };
+        if !names.split(AND).all(visible) {
+            self.error = Some(limit.to_owned());
+        }
+    }
+}
+
 /// What a job waits for that could be at work. `None`: it is about to begin.
 fn waits_for_turn(job: &Job, busy: &[Job]) -> Option<String> {
     let own: Vec<_> = busy.iter().filter(|other| other.created_by == job.created_by).collect();
     if own.len() >= JOBS_RUNNING_OF_ONE_MAX {
-        let name = |job: &&Job| format!("{} ({} {})", job.id, job.request.kind.as_str(), job.request.path);
-        let names: Vec<_> = own.iter().map(name).collect();
+        let names: Vec<_> = own.iter().map(|other| other.id.as_str()).collect();
         let (limit, of) = (JOBS_RUNNING_OF_ONE_MAX, &job.created_by);
-        return Some(format!("waits for its turn: {limit} jobs of {of} run at once, now {}", names.join(" and ")));
+        return Some(format!("{WAITS_FOR_TURN}: {limit} jobs of {of} run at once{NAMES}{}", names.join(AND)));
     }
     // Not by name: whose job waits need not be allowed to see them.
-    (busy.len() >= JOBS_RUNNING_MAX).then(|| format!("waits for its turn: {JOBS_RUNNING_MAX} jobs run at once"))
+    (busy.len() >= JOBS_RUNNING_MAX).then(|| format!("{WAITS_FOR_TURN}: {JOBS_RUNNING_MAX} jobs run at once"))
 }
 
 /// Whether a pass that an earlier process began is still to be done: the job may have ended since, and the end of the
@@ -208,7 +264,7 @@ impl Jobs {
         let slots = catalog.slots();
         let mut entries = BTreeMap::new();
         for (key, found) in catalog.scan(&from, &to, usize::MAX).await? {
-            let StoredJob { mut job, mut pass } = match records::decode_json("job", &found.value) {
+            let StoredJob { mut job, mut pass, findings_dropped } = match records::decode_json("job", &found.value) {
                 Ok(stored) => stored,
                 Err(error) => {
                     // This is no reason not to serve the data.
@@ -228,7 +284,7 @@ impl Jobs {
                     job.state = JobState::Cancelled;
                 }
             }
-            entries.insert(job.id.clone(), Entry::with(job, pass));
+            entries.insert(job.id.clone(), Entry::with(job, pass, findings_dropped));
         }
         Ok(Self {
             entries: Mutex::new(entries),
@@ -291,7 +347,7 @@ impl Jobs {
         was_queued
     }
 
-    /// The newest first. Those that wait for their turn name the jobs that they wait for.
+    /// The newest first. Those that wait for their turn name the jobs that they wait for: see [`Job::hide_names`].
     pub(super) fn show_all(&self) -> Vec<Job> {
         let entries = self.entries.lock();
         let busy = at_work(&entries);
@@ -370,13 +426,27 @@ impl Jobs {
         wanting.filter(|entry| of_one(entry) < JOBS_RUNNING_OF_ONE_MAX).min_by_key(of_one).cloned()
     }
 
-    /// The ended jobs beyond those that are kept, the oldest first.
+    /// The ended jobs beyond those that are kept.
     pub(super) fn surplus(&self) -> Vec<String> {
+        superfluous(self.ended(|_| 1), JOBS_ENDED_MAX)
+    }
+
+    /// The ended jobs whose findings are not kept any more. `of_one_max`: the findings of a job that are kept at all.
+    pub(super) fn surplus_findings(&self, of_one_max: u64) -> Vec<String> {
+        let ended = self.ended(|entry| entry.kept_findings(of_one_max));
+        superfluous(ended, JOBS_WITH_ALL_FINDINGS * of_one_max)
+    }
+
+    /// The ended jobs that weigh anything.
+    fn ended(&self, weight: impl Fn(&Entry) -> u64) -> Vec<Ended> {
+        let ended = |entry: &Arc<Entry>| {
+            let weight = weight(entry);
+            let Job { id, created_by, ended_ms, .. } = entry.job();
+            Ended { id, created_by, ended_ms: ended_ms.unwrap_or(0), weight }
+        };
         let entries = self.entries.lock();
-        let ended = entries.iter().filter(|(_, entry)| entry.over.is_cancelled()).map(|(id, _)| id.clone());
-        let ended: Vec<_> = ended.collect();
-        let surplus = ended.len().saturating_sub(JOBS_ENDED_MAX);
-        ended.into_iter().take(surplus).collect()
+        let ended = entries.values().filter(|entry| entry.over.is_cancelled()).map(ended);
+        ended.filter(|ended| ended.weight > 0).collect()
     }
 }
 
@@ -420,10 +490,26 @@ mod tests {
             error: None,
         };
         let golden = [&[1], JOB.as_bytes()].concat();
-        let stored = StoredJob { job: job.clone(), pass: None };
+        let stored = StoredJob { job: job.clone(), pass: None, findings_dropped: false };
         assert_eq!(String::from_utf8_lossy(&records::encode_json(&stored)[1..]), JOB);
         let read: StoredJob = records::decode_json("job", &golden).unwrap();
-        assert_eq!((read.job, read.pass), (job, None));
+        assert_eq!((read.job, read.pass, read.findings_dropped), (job, None, false));
+    }
+
+    #[test]
+    fn the_oldest_of_the_user_with_the_most_is_dropped_first() {
+        let ended = |number: u64, by: &str, weight| Ended {
+            id: number.to_string(),
+            created_by: by.to_owned(),
+            ended_ms: 100 - number,
+            weight,
+        };
+        let all = || vec![ended(1, "anna", 1), ended(2, "anna", 5), ended(3, "anna", 2), ended(9, "berta", 3)];
+        assert!(superfluous(all(), 11).is_empty());
+        assert_eq!(superfluous(all(), 10), ["3"]);
+        assert_eq!(superfluous(all(), 4), ["3", "2"]);
+        assert_eq!(superfluous(all(), 3), ["3", "2", "9"]);
+        assert_eq!(superfluous(all(), 0), ["3", "2", "9", "1"]);
     }
 
     /// Otherwise a cancellation would wait for it forever.

@@ -61,9 +61,9 @@ impl Worker {
         Some(all)
     }
 
-    /// Tells the other workers that the under store is about to be asked for a page, which is then kept for `ttl`.
-    /// Returns the present marks of those that answer. They keep changes for as long, and drop what they know of absent
-    /// keys below the prefix.
+    /// Tells the other workers that the under store is about to be asked for a page, which is then kept for `ttl`, or
+    /// not at all. Returns the present marks of those that answer. They keep changes for as long, and drop what they
+    /// know of absent keys below the prefix.
     pub(super) async fn begin_page(
         &self,
         bucket: &BucketName,

@@ -1,7 +1,6 @@
 //! Where a listing gets a page of the under store from: an earlier answer that is kept, or the under store. All else
 //! that a worker does with kept pages is here as well.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -59,7 +58,7 @@ impl Worker {
         }
         // What it shows must be found then.
         self.drop_absences_below(bucket, &request.prefix);
-        let marks = if ttl.is_zero() { BTreeMap::new() } else { self.begin_page(bucket, &request.prefix, ttl).await };
+        let marks = self.begin_page(bucket, &request.prefix, ttl).await;
         let now = self.env.clock.monotonic();
         // Before the number of the last change is taken, so that none is forgotten in between.
         self.home.positions.keep_changes(now + ttl);
@@ -69,6 +68,8 @@ impl Worker {
             Some(_) => (at.since, at.begun),
         };
         let page = under_store.list(request).await?;
+        // A read may have found a key absent since then, and others may have written it before the answer.
+        self.drop_absences_below(bucket, &request.prefix);
         self.metrics.list_pages.get_or_create(&PageLabels { source: PageSource::under_store }).inc();
         let kept = Arc::new(KeptPage { page, limit: request.limit, since, marks, begun, until: begun + ttl });
         if !ttl.is_zero() {
@@ -124,7 +125,7 @@ impl Worker {
         self.show_kept_pages();
     }
 
-    /// The under store is about to be asked for a listing.
+    /// The under store is about to be asked for a listing, or has answered one.
     pub(super) fn drop_absences_below(&self, bucket: &BucketName, prefix: &str) {
         self.home.negative_cache.drop_in(&Scope { bucket: Some(bucket.clone()), prefix: prefix.to_owned() });
     }

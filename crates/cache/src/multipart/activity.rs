@@ -48,6 +48,15 @@ impl Activity {
         if entry.running > 0 { Duration::ZERO } else { now - entry.at }
     }
 
+    /// Forgets an upload, unless a request for it is in flight: its slot is lost or gained, and another home may have
+    /// taken parts of it.
+    pub(crate) fn forget(&self, upload_id: &str) {
+        let mut last = self.last.lock();
+        if last.get(upload_id).is_some_and(|last| last.running == 0) {
+            last.remove(upload_id);
+        }
+    }
+
     /// Forgets all uploads except these and those with requests in flight.
     pub(crate) fn retain(&self, uploads: &HashSet<String>) {
         self.last.lock().retain(|upload_id, last| last.running > 0 || uploads.contains(upload_id));

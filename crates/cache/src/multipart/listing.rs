@@ -7,7 +7,7 @@ use super::assemble::part_info;
 use crate::list::homes::FoundRecord;
 use crate::others::home_records::RECORDS_MAX;
 use crate::worker::Worker;
-use crate::{ListUploads, ListedPart, ListedUpload, PartPage, Result, UploadPage, UploadRef};
+use crate::{Error, ListUploads, ListedPart, ListedUpload, PartPage, Result, UploadPage, UploadRef};
 
 /// Records read from the catalog at once.
 const SCAN_RECORDS: usize = RECORDS_MAX;
@@ -36,22 +36,35 @@ impl Worker {
         Ok(parts)
     }
 
-    /// Like [`Worker::parts_of`], without parts whose bytes are lost: clients must upload these again.
+    /// Like [`Worker::parts_of`], without parts whose bytes are known to be lost: clients must upload these again.
     async fn parts_here(&self, upload: &UploadRef, mut after: u32, limit: usize) -> Result<Vec<(u32, PartRecord)>> {
         let mut parts = Vec::new();
         while parts.len() < limit {
             let found = self.parts_of(upload, after, limit - parts.len()).await?;
             let Some((last, _)) = found.last() else { break };
             after = *last;
-            parts.extend(found.into_iter().filter(|(number, part)| !self.is_lost(&upload.upload_id, *number, part)));
+            let is_left = |(number, part): &(u32, PartRecord)| !self.is_known_lost(&upload.upload_id, *number, part);
+            parts.extend(found.into_iter().filter(is_left));
         }
         Ok(parts)
     }
 
+    /// Whether no worker has the bytes of a part. Another one may have them until all have said that they do not.
+    fn is_known_lost(&self, upload_id: &str, number: u32, part: &PartRecord) -> bool {
+        self.is_lost(upload_id, number, part)
+            && (!self.may_be_elsewhere(&part.holders) || self.home.missing.has_part(upload_id, number))
+    }
+
     pub(crate) async fn list_parts(&self, upload: &UploadRef, after: u32, limit: usize) -> Result<PartPage> {
+        let losses = self.losses();
         let found = self.open_upload(upload).await?;
         let mut parts = self.parts_here(upload, after, limit + 1).await?;
-        let is_truncated = parts.len() > limit;
+        // Records are lacking of a slot that was given up meanwhile.
+        if self.losses() != losses || !self.home.locks.has(&upload.path) {
+            return Err(Error::moved(&upload.path));
+        }
+        // A page of no parts has none to continue from.
+        let is_truncated = limit > 0 && parts.len() > limit;
         parts.truncate(limit);
         let listed = |(number, part): &(u32, PartRecord)| ListedPart {
             part: part_info(*number, part, &found),
@@ -70,6 +83,10 @@ impl Worker {
 
     pub(crate) async fn list_uploads(&self, bucket: &BucketName, request: &ListUploads) -> Result<UploadPage> {
         self.buckets.mount(bucket).await?;
+        // Such a page has no entry to continue from.
+        if request.limit == 0 {
+            return Ok(UploadPage::default());
+        }
         let (mut from, to) = records::uploads_range(bucket, &request.prefix);
         if let Some(marker) = &request.key_marker {
             from = from.max(records::uploads_after(bucket, marker, request.upload_id_marker.as_deref()));

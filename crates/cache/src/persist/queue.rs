@@ -361,7 +361,16 @@ impl Queue {
             Blame::UnderStore | Blame::Throttling | Blame::Nobody(_) => true,
         };
         let max = if is_soon { CIRCUIT_PAUSE_MAX.min(self.backoff.max) } else { self.backoff.max };
-        let pause = if let Blame::Nobody(pause) = blame { pause } else { self.pause(failures, max) };
+        let is_overwritten = matches!(slot.progress, Progress::Running { again: Some(_), .. });
+        let pause = match blame {
+            Blame::Nobody(pause) => pause,
+            // The new version may be accepted: see `hurry_new`.
+            Blame::Object if is_overwritten => {
+                slot.failures.start_over();
+                self.backoff.min
+            }
+            Blame::Object | Blame::UnderStore | Blame::Throttling | Blame::Access => self.pause(failures, max),
+        };
         let until = now + pause;
         let before = std::mem::replace(&mut slot.progress, Progress::Delayed { until, blame });
         if let Progress::Running { again: Some(entry), .. } = &before {
@@ -513,6 +522,11 @@ impl Failures {
 
     fn is_alone(&self) -> bool {
         self.alone >= FAILURES_ALONE
+    }
+
+    /// The object has another version now. If it failed alone, its failures still say nothing of the under store.
+    fn start_over(&mut self) {
+        (self.count, self.alone) = (0, self.alone.min(FAILURES_ALONE));
     }
 }
 

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use forebay_catalog::records::{ObjectRecord, State};
 use forebay_catalog::{LocalChange, Transaction};
 use forebay_types::{Generation, ObjectPath};
+use futures::future::BoxFuture;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -68,13 +69,13 @@ impl Cache {
     ///
     /// # Errors
     /// `InvalidArgument` when the prefix is malformed.
-    pub async fn undeliverable(
-        &self,
-        prefix: &str,
-        after: Option<&ObjectPath>,
+    pub fn undeliverable<'a>(
+        &'a self,
+        prefix: &'a str,
+        after: Option<&'a ObjectPath>,
         limit: usize,
-    ) -> Result<UndeliverablePage> {
-        self.worker.undeliverable(prefix, after, limit).await
+    ) -> BoxFuture<'a, Result<UndeliverablePage>> {
+        Box::pin(async move { self.worker.undeliverable(prefix, after, limit).await })
     }
 
     /// Keeps an undeliverable object only here, as a transient object from now on. `generation` is that of the version
@@ -83,16 +84,16 @@ impl Cache {
     /// # Errors
     /// `NotFound` when the object is not undeliverable. `Conflict` when another version of it waits now.
     /// `InvalidRequest` for a delete.
-    pub async fn keep_undeliverable(&self, path: &ObjectPath, generation: u64) -> Result<()> {
-        self.end_undeliverable(path, generation, End::Keep).await
+    pub fn keep_undeliverable<'a>(&'a self, path: &'a ObjectPath, generation: u64) -> BoxFuture<'a, Result<()>> {
+        Box::pin(async move { self.end_undeliverable(path, generation, End::Keep).await })
     }
 
     /// Drops a pending change: an object is lost, or a delete is undone. Readers then see the under store's version.
     ///
     /// # Errors
     /// As [`Cache::keep_undeliverable`], but for deletes.
-    pub async fn discard_undeliverable(&self, path: &ObjectPath, generation: u64) -> Result<()> {
-        self.end_undeliverable(path, generation, End::Discard).await
+    pub fn discard_undeliverable<'a>(&'a self, path: &'a ObjectPath, generation: u64) -> BoxFuture<'a, Result<()>> {
+        Box::pin(async move { self.end_undeliverable(path, generation, End::Discard).await })
     }
 
     /// Writes an undeliverable object under another name, in the standard storage class, and drops it under the old
@@ -101,9 +102,16 @@ impl Cache {
     /// # Errors
     /// As [`Cache::keep_undeliverable`]; `PreconditionFailed` when there is an object under the new name; as
     /// [`Cache::copy`].
-    pub async fn rename_undeliverable(&self, path: &ObjectPath, generation: u64, to: &ObjectPath) -> Result<()> {
-        let (worker, path, to) = (Arc::clone(&self.worker), path.clone(), to.clone());
-        to_the_end(async move { worker.rename_undeliverable(&path, Generation(generation), &to).await }).await
+    pub fn rename_undeliverable<'a>(
+        &'a self,
+        path: &'a ObjectPath,
+        generation: u64,
+        to: &'a ObjectPath,
+    ) -> BoxFuture<'a, Result<()>> {
+        Box::pin(async move {
+            let (worker, path, to) = (Arc::clone(&self.worker), path.clone(), to.clone());
+            to_the_end(async move { worker.rename_undeliverable(&path, Generation(generation), &to).await }).await
+        })
     }
 
     async fn end_undeliverable(&self, path: &ObjectPath, generation: u64, end: End) -> Result<()> {

@@ -1,10 +1,11 @@
 //! Changes of the rules at run time, and what follows from them.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use forebay_catalog::records::{self, PolicyRecord, PolicyVersionRecord};
 use forebay_env::sync::atomic::Ordering;
-use forebay_types::{Durability, PolicyRule, PolicySet};
+use forebay_types::{Durability, Generation, ObjectPath, PathPolicy, PolicyRule, PolicySet};
 
 use super::groups::group_of;
 use super::{TRIES_MAX, check, check_new, store};
@@ -84,14 +85,40 @@ impl Worker {
             self.policies.replaced_os.store(true, Ordering::SeqCst);
         }
         *self.policies.present.write() = (Arc::clone(&set), revision);
-        self.apply_policies(&set);
+        self.memory.configure(&set);
+        self.home.sent.changed();
+        let quotas = |set: &PolicySet| -> BTreeSet<String> {
+            set.rules().iter().filter(|rule| rule.cache_quota.is_some()).map(|rule| rule.path.clone()).collect()
+        };
+        if quotas(&before) != quotas(&set) {
+            self.regroup(&set);
+        }
     }
 
-    /// Adjusts the memory tier, the copies and the accounting of quotas to the rules.
+    /// Adjusts the memory tier, the copies and the accounting of quotas to the rules of a start.
     pub(crate) fn apply_policies(&self, set: &PolicySet) {
         self.memory.configure(set);
         self.home.sent.changed();
-        // At each start, this handles all objects.
+        self.regroup(set);
+    }
+
+    /// Called when a new object is shown. Until then, a change of the rules does not find it. `policy` is what it was
+    /// written with, and the rules may have changed since.
+    pub(crate) fn adjust_group(&self, path: &ObjectPath, policy: &PathPolicy, generation: Generation) {
+        let mut counted = group_of(policy);
+        // Checked again after each step: the rules change before all objects are assigned to groups again.
+        loop {
+            let group = group_of(&self.policies.resolve(path));
+            if group == counted {
+                return;
+            }
+            self.store.set_group(&Self::store_key(path), generation, group);
+            counted = group;
+        }
+    }
+
+    /// Handles all objects.
+    fn regroup(&self, set: &PolicySet) {
         let has_quotas = set.rules().iter().any(|rule| rule.cache_quota.is_some());
         let path_of = |key: &[u8]| has_quotas.then(|| records::parse_object_key(key)).flatten();
         self.store.regroup(&|key| path_of(key).map_or(0, |path| group_of(&set.resolve(&path))));

@@ -96,6 +96,7 @@ impl Worker {
         let staged = writer.finish(object).await?;
         let object = staged.object();
         self.store.publish_fill(staged).await?;
+        self.adjust_group(path, policy, generation);
         if purpose == Purpose::Read {
             let info = Arc::new(remote.info.clone());
             self.memory.insert(policy, generation, MemoryObject::new(info, data));

@@ -15,6 +15,7 @@ use crate::read::fill::Answered;
 use crate::read::open::collect;
 use crate::read::remote::{Purpose, RemoteState, Version, keeps_reads, keeps_reads_of};
 use crate::read::validity::Moment;
+use crate::scope::Scope;
 use crate::worker::Worker;
 use crate::{Error, ErrorKind, OtherWorkers, Result};
 
@@ -31,9 +32,9 @@ impl Worker {
         self.home.hand_overs.forget(slots);
     }
 
-    /// Nothing more is taken over: an operator wants what the under store has.
-    pub(crate) fn stop_warm_up(&self) {
-        self.home.gained.clear();
+    /// Nothing more of the scope is taken over: an operator wants what the under store has.
+    pub(crate) fn stop_warm_up(&self, scope: &Scope) {
+        self.home.gained.free(scope);
     }
 
     /// Takes the clean copy of an object without one over from the former home of its slot, and its bytes if it is
@@ -138,7 +139,9 @@ impl Worker {
     pub(super) fn former_home(&self, path: &ObjectPath) -> Option<(&Arc<dyn OtherWorkers>, String)> {
         let others = self.others.as_ref()?;
         let former = self.former_home_of(path_hash(path))?;
-        (self.home.gained.may_ask(&former) && others.workers().contains(&former)).then_some((others, former))
+        let gained = &self.home.gained;
+        let is_asked = !gained.is_freed(path) && gained.may_ask(&former) && others.workers().contains(&former);
+        is_asked.then_some((others, former))
     }
 
     /// The worker that was the home of the paths with this hash, if their slot is warmed up.

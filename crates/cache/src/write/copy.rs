@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use forebay_types::limits::PUT_BYTES_MAX;
-use forebay_types::{Generation, ObjectInfo, ObjectPath, StorageState, SystemHeaders, Tags};
+use forebay_types::limits::{ATTRIBUTES_BYTES_MAX, PUT_BYTES_MAX};
+use forebay_types::{Generation, ObjectInfo, ObjectPath, StorageState, SystemHeaders, Tags, WriteMode, header_bytes};
 use futures::{StreamExt, TryStreamExt};
 
 use crate::worker::Worker;
@@ -35,8 +35,26 @@ impl Worker {
         let kept = || from.info.checksums.values.iter().map(|checksum| checksum.algorithm).collect();
         from.incoming.compute = request.checksum_algorithm.map_or_else(kept, |algorithm| vec![algorithm]);
         let attributes = Attributes { headers, user, tags };
+        self.check_copied(&request.target, from.info.size, &attributes)?;
         self.put(PutObject { path: request.target, body: from.incoming, attributes, conditions: request.conditions })
             .await
+    }
+
+    /// What a source has may be more than one request to the under store takes: tags may have been set by themselves.
+    /// An upload in the background could then never succeed. Without one, the client gets the under store's answer.
+    ///
+    /// # Errors
+    /// `InvalidRequest`.
+    fn check_copied(&self, target: &ObjectPath, size: u64, attributes: &Attributes) -> Result<()> {
+        let Attributes { headers, user, tags } = attributes;
+        let bytes = header_bytes(headers, user, tags);
+        if bytes <= ATTRIBUTES_BYTES_MAX || self.policies.resolve(target).write_mode_of(size) != WriteMode::WriteBack {
+            return Ok(());
+        }
+        let context = format!(
+            "The copy would have {bytes} bytes of headers, metadata and tags, and {ATTRIBUTES_BYTES_MAX} fit into a request. Replace the metadata or the tags."
+        );
+        Err(Error::new(ErrorKind::InvalidRequest, context))
     }
 
     /// The bytes of the source, and the tags that the copy gets. If these are the source's tags, both are of the same

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use forebay_catalog::records::{Base, Holders, ObjectRecord, State};
 use forebay_catalog::{LocalChange, Transaction};
-use forebay_types::{ETag, Generation, ObjectPath, PathPolicy, WriteMode};
+use forebay_types::{Durability, ETag, Generation, ObjectPath, PathPolicy, WriteMode};
 use forebay_ufs::{Condition, ErrorKind as UfsKind};
 use futures::FutureExt;
 
@@ -45,7 +45,13 @@ impl Worker {
         let _lock = self.lock_key(path).await?;
         let current = self.current(path).await?;
         let condition = self.check_write(path, policy, mount, conditions).await?;
-        if current.record.as_ref().is_some_and(|record| record.state == State::Tombstone) {
+        let local = LocalChange { forget: vec![Self::store_key(path)], ..LocalChange::default() };
+        let transaction = Transaction { local, durability: policy.durability, ..Transaction::default() };
+        if let Some(tombstone) = current.record.as_ref().filter(|record| record.state == State::Tombstone) {
+            // The first delete may have been acknowledged before anything was synced.
+            if policy.durability == Durability::Fsync && self.policies.may_hold_unsynced(path) {
+                self.change_record(path, &current, Some(tombstone), transaction).await?;
+            }
             return Ok(());
         }
         let generation = self.next_generation();
@@ -53,8 +59,6 @@ impl Worker {
         let (dirty_since, dirty_since_ms) = current.dirty_since((generation, now_ms));
         let base = self.base(path, policy, &current, condition);
         let tombstone = tombstone(generation, now_ms, base, dirty_since, dirty_since_ms);
-        let local = LocalChange { forget: vec![Self::store_key(path)], ..LocalChange::default() };
-        let transaction = Transaction { local, durability: policy.durability, ..Transaction::default() };
         self.change_record(path, &current, Some(&tombstone), transaction).await?;
         self.home.queue.push(path.clone(), Entry::of(&tombstone));
         Ok(())

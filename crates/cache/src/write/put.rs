@@ -214,6 +214,7 @@ impl Worker {
         let noted = self.home.write_times.note(info.last_modified_ms);
         let (changed, noted) = join(self.change_record(&path, &current, Some(&record), transaction), noted).await;
         changed?;
+        self.adjust_group(&path, &policy, generation);
         let written = written(&info);
         self.memory.insert(&policy, generation, MemoryObject::new(Arc::new(info), small));
         if state == State::Dirty {
@@ -314,6 +315,7 @@ impl Worker {
             Err(error) if must_hold => return Err(unnoted(&path, error)),
             Err(error) => tracing::warn!(%path, %error, "a written object could not be kept in the cache"),
             Ok(()) if keep => {
+                self.adjust_group(&path, &policy, generation);
                 self.home.validity.mark_valid(generation);
                 self.memory.insert(&policy, generation, MemoryObject::new(Arc::clone(&info), small));
             }

@@ -105,6 +105,7 @@ impl Worker {
         let local = LocalChange { publish: vec![staged], ..LocalChange::default() };
         let transaction = Transaction { local, durability: policy.durability, ..Transaction::default() };
         self.change_record(path, current, Some(&after), transaction).await?;
+        self.adjust_group(path, &policy, generation);
         self.memory.insert(&policy, generation, MemoryObject::new(Arc::new(info), None));
         if after.state == State::Dirty {
             self.home.queue.push(path.clone(), Entry::of(&after));

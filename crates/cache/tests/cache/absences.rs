@@ -1,6 +1,7 @@
 //! Keys that the under store did not have a moment ago: it is not asked again within `listTtl`, unless something may
 //! have changed.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use forebay_cache::{ErrorKind, GetObject, JobKind};
@@ -160,6 +161,22 @@ async fn what_a_listing_shows_is_found() {
     check(&bench, "a/2", None, 0).await;
 }
 
+/// A read finds no object after the listing has begun, and before the under store looks at its names.
+#[tokio::test]
+async fn what_was_absent_when_a_listing_began_and_is_shown_by_it_is_found() {
+    let bench = Arc::new(setup(WriteMode::WriteThrough).open().await);
+    bench.foreground.set(Way::DelayLists);
+    let lister = Arc::clone(&bench);
+    let listing = forebay_env::spawn(async move { listed(&lister, "a/").await.0 });
+    until("the listing is on its way", || bench.foreground.waiting() == 1).await;
+    check(&bench, "a/1", None, 1).await;
+    check(&bench, "a/1", None, 0).await;
+    bench.under.put_outside("a/1", "out".into());
+    bench.foreground.set(Way::Open);
+    assert_eq!(listing.join().await, ["a/1"]);
+    check(&bench, "a/1", Some("out"), 1).await;
+}
+
 #[tokio::test]
 async fn what_a_listing_of_another_worker_shows_is_found() {
     let under = MemoryUnderStore::default();
@@ -169,6 +186,26 @@ async fn what_a_listing_of_another_worker_shows_is_found() {
     under.put_outside("a/1", "out".into());
     assert_eq!(listed(&pair.there, "a/").await, (vec!["a/1".to_owned()], 1));
     check(&pair.here, "a/1", Some("out"), 1).await;
+}
+
+#[tokio::test]
+async fn so_is_what_a_listing_of_another_worker_shows_that_is_not_kept() {
+    let under = MemoryUnderStore::default();
+    // Of a listing that includes these keys, no page is kept.
+    let live = PolicyRule { list_ttl: Some(Period::from_secs(0)), ..PolicyRule::for_path("/bucket/live/") };
+    let with = || {
+        let mut with = Setup { under: Some(under.clone()), ..setup(WriteMode::WriteThrough) };
+        with.policies.push(live.clone());
+        with
+    };
+    let pair = pair_of(with(), with()).await;
+    check(&pair.here, "a", None, 1).await;
+    check(&pair.here, "a", None, 0).await;
+    under.put_outside("a", "out".into());
+    for _ in 0..2 {
+        assert_eq!(listed(&pair.there, "").await, (vec!["a".to_owned()], 1));
+    }
+    check(&pair.here, "a", Some("out"), 1).await;
 }
 
 /// Whoever is told that an object exists can read it.

@@ -150,6 +150,8 @@ pub(crate) struct LateRoot {
     root: MemoryRoot,
     is_late: Mutex<bool>,
     deletes_late: Mutex<bool>,
+    /// Whether deletions get no answer, and are not carried out yet.
+    loses_deletes: Mutex<bool>,
     is_away: Mutex<bool>,
     waiting: Mutex<Vec<oneshot::Sender<()>>>,
 }
@@ -195,6 +197,9 @@ impl BucketRoot for LateRoot {
         self.reached()?;
         if *self.deletes_late.lock() {
             self.answered().await;
+        }
+        if *self.loses_deletes.lock() {
+            return Err(forebay_ufs::Error::new(UfsKind::Ambiguous, "there was no answer in time"));
         }
         self.root.delete(name).await
     }
@@ -285,9 +290,46 @@ async fn a_bucket_that_was_found_while_it_was_deleted_takes_no_writes_after_a_cr
         others_go_on().await;
         *root.is_late.lock() = false;
         root.answer();
-        assert_eq!(kind(putting.join().await), Some(ErrorKind::NoSuchBucket), "{dies_before_the_answer}");
+        // The process after it does not know whether the deletion is done.
+        let refusal = if dies_before_the_answer { ErrorKind::Unavailable } else { ErrorKind::NoSuchBucket };
+        assert_eq!(kind(putting.join().await), Some(refusal), "{dies_before_the_answer}");
         assert_eq!(bench.cache.status().dirty_objects, 0);
     }
+}
+
+/// It may still land, and would take along what is acknowledged until then.
+#[tokio::test]
+async fn a_bucket_whose_deletion_got_no_answer_takes_no_writes_until_that_is_settled() {
+    for lands in [false, true] {
+        let (bench, root, bucket) = with_late_root(Setup::new(WriteMode::WriteBack)).await;
+        *root.loses_deletes.lock() = true;
+        assert_eq!(kind(bench.cache.delete_bucket(&bucket).await), Some(ErrorKind::Unavailable));
+        *root.loses_deletes.lock() = false;
+        let put = async || kind(bench.cache.put(put_of("key", incoming("value".into()))).await);
+        assert_eq!(put().await, Some(ErrorKind::Unavailable));
+        assert_eq!(kind(bench.cache.delete_bucket(&bucket).await), Some(ErrorKind::BucketBusy));
+        if lands {
+            root.root.delete(&bucket).await.unwrap();
+        }
+        bench.clock.advance(bench.setup.settings.settle_time.0);
+        assert_eq!(put().await, Some(ErrorKind::Unavailable));
+        bench.clock.advance(Duration::from_millis(1));
+        assert_eq!(put().await, lands.then_some(ErrorKind::NoSuchBucket));
+    }
+}
+
+/// The client hears why its request failed.
+#[tokio::test]
+async fn a_bucket_that_was_not_deleted_is_told_even_if_its_mark_stays() {
+    let (bench, root, bucket) = with_late_root(Setup::new(WriteMode::WriteBack)).await;
+    root.root.bucket(&bucket).unwrap().put_outside("theirs", "value".into());
+    *root.deletes_late.lock() = true;
+    let (cache, deleted) = (bench.cache.clone(), bucket.clone());
+    let deleting = forebay_env::spawn(async move { cache.delete_bucket(&deleted).await });
+    until("it is being deleted", || root.is_waiting()).await;
+    bench.disk.fail_writes(Some(std::io::ErrorKind::StorageFull));
+    root.answer();
+    assert_eq!(kind(deleting.join().await), Some(ErrorKind::BucketNotEmpty));
 }
 
 /// Who has looked for the bucket before it was deleted hears of it after that, and looks again.

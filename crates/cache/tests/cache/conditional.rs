@@ -1,12 +1,13 @@
 //! Conditional requests: what they compare with, what their refusals show, and what they cost.
 
-use forebay_cache::{Conditions, Error, ErrorKind, GetObject, Result, TagCondition};
-use forebay_types::{ETag, WriteMode};
+use forebay_cache::{Attributes, Conditions, Error, ErrorKind, GetObject, PutObject, Result, TagCondition, Written};
+use forebay_types::{ETag, SystemHeaders, WriteMode};
+use forebay_ufs::ErrorKind as UfsKind;
 
 use md5::{Digest, Md5};
 
 use crate::support::gate::Way;
-use crate::support::{Bench, get_request, if_absent, if_matches, kind, path};
+use crate::support::{Bench, get_request, if_absent, if_matches, incoming, kind, path, until};
 
 fn unless_matches(etag: &ETag) -> Conditions {
     Conditions { if_none_match: Some(TagCondition::OneOf(vec![etag.clone()])), ..Conditions::default() }
@@ -102,4 +103,70 @@ async fn what_others_write_under_a_write_of_what_was_absent_stays() {
     bench.background.set(Way::Open);
     bench.advancing("the conflict is noticed", || bench.cache.status().conflicts == 1).await;
     assert_eq!((bench.under("key").unwrap(), bench.get("key").await.unwrap()), ("theirs".into(), "ours".into()));
+}
+
+/// The delete of such a write deletes nothing of theirs either, whether the write was sent before or not.
+#[tokio::test]
+async fn what_others_write_under_a_delete_of_what_was_absent_stays() {
+    for is_sent in [false, true] {
+        let bench = Bench::new(WriteMode::WriteBack).await;
+        if is_sent {
+            bench.background.set(Way::Closed);
+        } else {
+            bench.background.set(Way::Refuse("key".to_owned(), UfsKind::Unavailable));
+        }
+        bench.put_if("key", "ours", if_absent()).await.unwrap();
+        until("its upload was tried", || bench.background.waiting() == 1 || bench.background.refusals() > 0).await;
+        bench.under.put_outside("key", "theirs".into());
+        bench.delete("key").await.unwrap();
+        bench.background.set(Way::Open);
+        bench.advancing("the delete is abandoned", || bench.metric("forebay_abandoned_deletes_total") == 1.0).await;
+        assert_eq!(bench.under("key").unwrap(), "theirs", "{is_sent}");
+        assert_eq!(bench.get("key").await.unwrap(), "theirs", "{is_sent}");
+        assert_eq!(bench.cache.status().tombstones, 0, "{is_sent}");
+    }
+}
+
+/// Others write after our delete, and the write that follows it here has not arrived when it is deleted.
+#[tokio::test]
+async fn what_others_write_after_a_delete_stays_under_the_next_one() {
+    let bench = Bench::new(WriteMode::WriteBack).await;
+    bench.put("key", "first").await.unwrap();
+    bench.drain().await;
+    bench.background.set(Way::Closed);
+    bench.delete("key").await.unwrap();
+    until("the delete is on its way", || bench.background.waiting() == 1).await;
+    bench.under.refuse_objects(Some(refuses_cold));
+    put_cold(&bench, "second").await.unwrap();
+    let before = bench.background.puts();
+    bench.background.set(Way::Open);
+    bench.advancing("the second write was tried", || bench.background.puts() > before).await;
+    bench.under.put_outside("key", "theirs".into());
+    bench.delete("key").await.unwrap();
+    bench.advancing("the delete is abandoned", || bench.metric("forebay_abandoned_deletes_total") == 1.0).await;
+    assert_eq!((bench.under("key").unwrap(), bench.get("key").await.unwrap()), ("theirs".into(), "theirs".into()));
+}
+
+fn refuses_cold(_key: &str, class: Option<&str>) -> Option<UfsKind> {
+    (class == Some("COLD")).then_some(UfsKind::InvalidStorageClass)
+}
+
+async fn put_cold(bench: &Bench, body: &'static str) -> Result<Written> {
+    let headers = SystemHeaders { storage_class: Some("COLD".to_owned()), ..SystemHeaders::default() };
+    let attributes = Attributes { headers, ..Attributes::default() };
+    let (body, conditions) = (incoming(body.into()), Conditions::default());
+    bench.cache.put(PutObject { path: path("key"), body, attributes, conditions }).await
+}
+
+/// A HEAD and a GET show that there is nothing to delete.
+#[tokio::test]
+async fn a_delete_of_what_was_absent_and_never_sent_ends_without_one() {
+    let bench = Bench::new(WriteMode::WriteBack).await;
+    bench.background.set(Way::Refuse("key".to_owned(), UfsKind::Unavailable));
+    bench.put_if("key", "ours", if_absent()).await.unwrap();
+    bench.delete("key").await.unwrap();
+    bench.background.set(Way::Open);
+    bench.drain().await;
+    assert!(bench.under.applied().is_empty());
+    assert_eq!(bench.metric("forebay_abandoned_deletes_total"), 0.0);
 }

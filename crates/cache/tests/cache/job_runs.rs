@@ -221,6 +221,41 @@ async fn findings_are_kept_up_to_ten_thousand_and_counted_beyond() {
 }
 
 #[tokio::test]
+async fn ended_jobs_together_keep_a_hundred_thousand_findings() {
+    let mut bench = Bench::new(WriteMode::WriteThrough).await;
+    bench.close().await;
+    let id = |number: u64| format!("{number:016x}");
+    let finding = JobFinding {
+        path: "/bucket/key".to_owned(),
+        kind: "pinned".to_owned(),
+        detail: "dirty".to_owned(),
+        worker: None,
+    };
+    for number in 1..=11 {
+        // The oldest is of somebody else.
+        let created_by = if number == 1 { "berta" } else { "anna" }.to_owned();
+        let (state, ended_ms, findings) = (JobState::Done, Some(number), 10_000);
+        let ended = Job { id: id(number), state, created_by, ended_ms, findings, ..begun(JobKind::Free) };
+        bench.write_record(records::job_key(&ended.id), Some(records::encode_json(&ended))).await;
+        let key = records::job_finding_key(&ended.id, 0);
+        bench.write_record(key, Some(records::encode_json(&finding))).await;
+    }
+    bench.reopen().await;
+    run(&bench, request(JobKind::Free, "/")).await;
+    let stored = |bench: &Bench, number| {
+        let (from, to) = records::job_findings_range(&id(number));
+        bench.store.scan(&from, &to, 10).len()
+    };
+    until("the oldest of who has most are gone", || stored(&bench, 2) == 0).await;
+    bench.restart().await;
+    for number in 1..=11 {
+        let kept = usize::from(number != 2);
+        assert_eq!((stored(&bench, number), findings(&bench, &id(number)).await.len()), (kept, kept), "{number}");
+        assert_eq!(job(&bench, &id(number)).findings, 10_000, "they are counted as before");
+    }
+}
+
+#[tokio::test]
 async fn all_findings_outlast_a_restart() {
     for number in [499, 500, 501] {
         let mut bench = with_quota().open().await;

@@ -539,6 +539,26 @@ async fn jobs_are_told_newest_first_and_the_last_hundred_that_ended_are_kept() {
     assert!(bench.cache.job_findings(&ids[0], 1, 10).await.unwrap().is_empty());
 }
 
+/// It is the last one that ended, although it was created first.
+#[tokio::test]
+async fn a_job_that_ran_for_long_is_kept_and_so_are_those_of_other_users() {
+    let bench = Bench::new(WriteMode::WriteThrough).await;
+    bench.under.set_mood(Mood::Hang);
+    let long = start(&bench, request(JobKind::Load, "/bucket")).await;
+    until("it runs", || job(&bench, &long).state == JobState::Running).await;
+    let of_other = bench.cache.create_job(request(JobKind::Free, "/"), "berta").await.unwrap().id;
+    bench.advancing("the job of another user ends", || has_ended(&bench, &of_other)).await;
+    for _ in 0..101 {
+        run(&bench, request(JobKind::Free, "/")).await;
+    }
+    // All others have ended before.
+    bench.clock.advance(Duration::from_secs(1));
+    bench.under.set_mood(Mood::Well);
+    bench.advancing("the oldest are gone", || jobs(&bench).len() == 100).await;
+    assert_eq!(job(&bench, &long).state, JobState::Done);
+    assert!(has_ended(&bench, &of_other));
+}
+
 #[tokio::test]
 async fn too_many_jobs_are_told_to_wait() {
     let bench = Bench::new(WriteMode::WriteThrough).await;
@@ -556,7 +576,7 @@ async fn too_many_jobs_are_told_to_wait() {
     assert_eq!(kind(asked("anna").await), Some(ErrorKind::SlowDown));
     assert_eq!(waiting, 93, "some places are left");
     let why = jobs(&bench)[0].error.clone().expect("it says what it waits for");
-    let running: Vec<_> = jobs(&bench).into_iter().rev().take(2).map(|job| format!("{} (load /)", job.id)).collect();
+    let running: Vec<_> = jobs(&bench).into_iter().rev().take(2).map(|job| job.id).collect();
     assert_eq!(why, format!("waits for its turn: 2 jobs of anna run at once, now {}", running.join(" and ")));
     let other = asked("berta").await.unwrap().id;
     until("it is her turn at once", || job(&bench, &other).state == JobState::Running).await;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use forebay_cache::ErrorKind;
 use forebay_env::{Clock, Process};
-use forebay_types::{Generation, WriteMode};
+use forebay_types::{Generation, StorageState, WriteMode};
 use parking_lot::Mutex;
 
 use crate::support::gate::Way;
@@ -110,4 +110,20 @@ async fn after_the_lease_the_rest_of_a_body_is_not_sent() {
     *leased_until.lock() = Duration::ZERO;
     let rest = bench.background.read_body(5).await;
     assert_eq!(rest.err().map(|error| error.kind), Some(forebay_ufs::ErrorKind::Ambiguous));
+}
+
+/// Nobody has taken its keys over, and the under store has the object.
+#[tokio::test]
+async fn what_could_not_be_recorded_without_a_lease_is_recorded_with_the_next_one() {
+    let (bench, leased_until) = open(WriteMode::WriteBack).await;
+    let ends = Arc::clone(&leased_until);
+    bench.background.after_next_put(move || *ends.lock() = Duration::ZERO);
+    bench.put("key", "dirty").await.unwrap();
+    let failures = "forebay_persist_failures_total{kind=\"Unavailable\"}";
+    until("it is not recorded", || bench.metric(failures) > 0.0).await;
+    assert_eq!(bench.under("key").unwrap(), "dirty");
+    *leased_until.lock() = Duration::MAX;
+    bench.advancing("it is recorded", || bench.is_drained()).await;
+    assert_eq!(bench.state("key").await, StorageState::Clean);
+    assert_eq!(bench.generations("key").len(), 1, "it is found there");
 }

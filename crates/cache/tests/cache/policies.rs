@@ -8,12 +8,15 @@ use forebay_cache::{
 use forebay_catalog::records::{self, PolicyRecord, PolicyVersionRecord};
 use forebay_catalog::{SlotCount, SlotSet};
 use forebay_store::{Commit, ValueWrite};
-use forebay_types::{ByteSize, Durability, PolicyRule, StorageState, WriteMode};
+use forebay_types::{ByteSize, Durability, Period, PolicyRule, StorageState, WriteMode};
 use futures::StreamExt;
 use tokio::sync::Notify;
 
 use crate::support::gate::Way;
-use crate::support::{Bench, Setup, create_upload, incoming, kind, path, rule, until};
+use crate::support::{
+    Bench, Setup, collect, create_upload, get_request, incoming, incoming_stream, kind, others_go_on, path, pattern,
+    rule, until,
+};
 
 const MODES: [WriteMode; 5] =
     [WriteMode::WriteThrough, WriteMode::WriteBack, WriteMode::Transient, WriteMode::ReadOnly, WriteMode::NoCache];
@@ -191,7 +194,7 @@ async fn a_stricter_durability_does_not_forget_requests_for_what_was_written_bef
                 release.notified().await;
                 Ok("unsynced".into())
             };
-            crate::support::incoming_stream(futures::stream::once(bytes).boxed(), 8)
+            incoming_stream(futures::stream::once(bytes).boxed(), 8)
         };
         let (attributes, conditions) = (Attributes::default(), Conditions::default());
         let request = PutObject { path: path("key"), body, attributes, conditions };
@@ -210,6 +213,65 @@ async fn a_stricter_durability_does_not_forget_requests_for_what_was_written_bef
         assert_eq!(bench.under("key").unwrap(), "base", "nothing goes before the earlier request is settled");
         bench.drain().await;
         assert_eq!(bench.under("key").unwrap(), "newer");
+    }
+}
+
+/// The first answer promised less.
+#[tokio::test]
+async fn a_delete_that_is_repeated_under_a_stricter_durability_survives_a_power_cut() {
+    for seed in crate::support::seeds(8) {
+        let setup = Setup::new(WriteMode::WriteBack).policy(|rule| rule.durability = Some(Durability::Os));
+        // A request that is about to be sent would be noted, and that syncs.
+        let setup = setup.settings(|settings| settings.persist_delay = Period::from_secs(600));
+        // What is synced on one disk syncs nothing on the other.
+        let mut bench = setup.with_spare_disk().open().await;
+        let keys: Vec<_> = (0..8).map(|number| format!("key/{number}")).collect();
+        for key in &keys {
+            bench.under.put_outside(key, "value".into());
+            bench.delete(key).await.unwrap();
+        }
+        set(&bench, vec![rule("/", WriteMode::WriteBack)]).await;
+        for key in &keys {
+            bench.delete(key).await.unwrap();
+        }
+        bench.power_loss(seed).await;
+        for key in &keys {
+            assert_eq!(kind(bench.get(key).await), Some(ErrorKind::NotFound), "seed {seed}: {key}");
+        }
+    }
+}
+
+/// An object is on its way here while the rules change.
+#[tokio::test]
+async fn a_new_quota_holds_for_objects_in_flight() {
+    for is_read in [false, true] {
+        let bench = Bench::new(WriteMode::WriteThrough).await;
+        let (cache, release) = (bench.cache.clone(), Arc::new(Notify::new()));
+        let moving = if is_read {
+            bench.under.put_outside("key", pattern(1, 10_000));
+            bench.foreground.set(Way::HoldReads);
+            forebay_env::spawn(
+                async move { collect(cache.get(get_request("key", None)).await?.stream).await.map(drop) },
+            )
+        } else {
+            let released = Arc::clone(&release);
+            let bytes = async move {
+                released.notified().await;
+                Ok(pattern(1, 10_000))
+            };
+            let body = incoming_stream(futures::stream::once(bytes).boxed(), 10_000);
+            let (attributes, conditions) = (Attributes::default(), Conditions::default());
+            let request = PutObject { path: path("key"), body, attributes, conditions };
+            forebay_env::spawn(async move { cache.put(request).await.map(drop) })
+        };
+        others_go_on().await;
+        let quota = PolicyRule { cache_quota: Some(ByteSize(1000)), ..rule("/", WriteMode::WriteThrough) };
+        set(&bench, vec![quota]).await;
+        bench.foreground.set(Way::Open);
+        release.notify_one();
+        moving.join().await.unwrap();
+        until("it is here", || bench.cache.status().evictable_bytes >= 10_000).await;
+        bench.advancing("the quota holds", || bench.cache.status().evictable_bytes < 1000).await;
     }
 }
 
@@ -413,6 +475,15 @@ async fn a_change_that_got_no_answer_is_in_force_from_the_next_one_on() {
     assert_eq!(kind(refused), Some(ErrorKind::Conflict));
     assert_eq!(bench.cache.policies().1, 2);
     assert_eq!(bench.cache.resolve(&path("x")).write_mode, WriteMode::WriteBack);
+}
+
+#[tokio::test]
+async fn a_rule_has_no_longer_path_than_an_object() {
+    let bench = Bench::new(WriteMode::WriteBack).await;
+    let of_length = |bytes: usize| rule(&format!("/{}", "x".repeat(bytes - 1)), WriteMode::WriteBack);
+    let refused = bench.cache.set_policies(vec![of_length(1090)], None, "anna", "edit").await.unwrap_err();
+    assert_eq!(refused.kind, ErrorKind::InvalidArgument, "{refused}");
+    bench.cache.set_policies(vec![of_length(1089)], None, "anna", "edit").await.unwrap();
 }
 
 /// A worker that is alone keeps them in its own log.

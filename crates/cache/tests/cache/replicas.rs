@@ -5,7 +5,9 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bytes::Bytes;
-use forebay_cache::{Cache, CopyId, ErrorKind, Fate, HeldBytes, NewCopy, PutObject, Written};
+use forebay_cache::{
+    Cache, CompletePart, CopyId, ErrorKind, Fate, HeldBytes, NewCopy, PartPage, PutObject, UploadRef, Written,
+};
 use forebay_catalog::records::{self, ObjectRecord, PartRecord};
 use forebay_catalog::{SlotCount, SlotSet};
 use forebay_env::{Clock, Task};
@@ -384,6 +386,32 @@ async fn an_older_copy_does_not_come_back() {
     assert_eq!(given(&there.cache, &copy_of("key", Generation(7))).await, None);
 }
 
+/// A copy is shown and the next one of the same key prepared while the log waits for one sync.
+#[tokio::test]
+async fn a_copy_that_is_being_shown_is_not_dropped_for_the_next_one() {
+    let Pair { here, mut there, .. } = pair().await;
+    here.put("key", "named").await.unwrap();
+    let (key, named) = (records::object_key(&path("key")), record(&here, "key").generation);
+    let take = |copy: NewCopy| {
+        let cache = there.cache.clone();
+        forebay_env::spawn(async move { cache.take_copy(copy).await })
+    };
+    there.disk.hold_syncs(true);
+    let other =
+        NewCopy { id: copy_of("other", Generation(1)), path: path("other"), ..copy(Generation(1), b"other", 5) };
+    let first = take(other);
+    there.pass_seconds(2).await;
+    let next = take(copy(Generation(named.0 + 1), b"never committed", 15));
+    there.pass_seconds(1).await;
+    there.disk.hold_syncs(false);
+    assert!(first.join().await.unwrap() && next.join().await.unwrap());
+    there.pass_seconds(5).await;
+    assert_eq!(there.store.peek(&key).unwrap().generation(), named);
+    there.close().await;
+    there.reopen().await;
+    assert_eq!(there.store.peek(&key).unwrap().generation(), named);
+}
+
 #[tokio::test]
 async fn a_worker_that_gains_slots_shows_the_copies_that_records_name() {
     let Pair { here, there, .. } = pair().await;
@@ -602,21 +630,59 @@ async fn a_write_that_goes_on_while_a_worker_is_lost_has_its_copies_in_the_end()
     assert_eq!(given(&bench.cache, &id).await.unwrap(), "newer");
 }
 
-/// Its client may upload it again, much later. No drain waits for that.
-#[tokio::test]
-async fn a_lost_part_is_no_copy_to_wait_for() {
-    let Pair { mut here, others, .. } = pair().await;
-    let upload = create(&here, "key").await;
-    put_part(&here, &upload, 1, PART).await;
+/// Uploads a part and closes the cache. When that opens again, the record is there and the bytes are not.
+async fn part_without_bytes(here: &Bench) -> (UploadRef, CompletePart) {
+    let upload = create(here, "key").await;
+    let part = put_part(here, &upload, 1, PART).await;
     let keys = [records::upload_key(&upload.path, &upload.upload_id), records::part_key(&upload.upload_id, 1)];
     let records = keys.map(|key| (here.store.value(&key).expect("a record").value, key));
-    here.cache.abort_upload(&upload).await.unwrap();
+    here.cache.abort_upload(&upload).await.expect("nothing refuses it");
     here.close().await;
     for (value, key) in records {
         here.write_record(key, Some(value)).await;
     }
+    (upload, part)
+}
+
+/// Its client may upload it again, much later. No drain waits for that.
+#[tokio::test]
+async fn a_lost_part_is_no_copy_to_wait_for() {
+    let Pair { mut here, others, .. } = pair().await;
+    part_without_bytes(&here).await;
     others.answer(THERE, Answer::Nothing);
     here.reopen().await;
     here.advancing("it is lost", || here.cache.status().missing_parts == 1).await;
     here.advancing("all else has its copies", || here.cache.needs().unwrap().complete_at.is_some()).await;
+}
+
+/// Trying again would not help its client.
+#[tokio::test]
+async fn a_completion_asks_for_a_part_that_no_worker_has() {
+    let Pair { mut here, there, others } = pair().await;
+    let (upload, part) = part_without_bytes(&here).await;
+    others.answer(THERE, Answer::Nothing);
+    here.reopen().await;
+    let refused = complete(&here, &upload, &[part]).await.unwrap_err();
+    assert_eq!(refused.kind, ErrorKind::InvalidPart);
+    assert!(refused.context.contains("Part 1") && refused.context.contains("again"), "{refused}");
+    others.answer(THERE, Answer::From(there.cache.clone()));
+    let again = put_part(&here, &upload, 1, PART).await;
+    complete(&here, &upload, &[again]).await.unwrap();
+    assert_eq!(here.get("key").await.unwrap().len(), PART);
+}
+
+/// A client that completes the upload with the parts of a list must not get a shorter object.
+#[tokio::test]
+async fn a_part_that_a_worker_may_have_which_is_away_is_listed() {
+    let Pair { mut here, others, .. } = pair().await;
+    let (upload, part) = part_without_bytes(&here).await;
+    others.workers.lock().remove(THERE);
+    here.reopen().await;
+    let numbers = |page: PartPage| page.parts.iter().map(|listed| listed.part.number).collect::<Vec<_>>();
+    assert_eq!(numbers(here.cache.list_parts(&upload, 0, 10).await.unwrap()), [1]);
+    assert_eq!(kind(complete(&here, &upload, &[part]).await), Some(ErrorKind::Unavailable));
+    assert_eq!(numbers(here.cache.list_parts(&upload, 0, 10).await.unwrap()), [1], "it was asked for in vain");
+    others.answer(THERE, Answer::Nothing);
+    here.advancing("it is lost", || here.cache.status().missing_parts == 1).await;
+    assert_eq!(numbers(here.cache.list_parts(&upload, 0, 10).await.unwrap()), [0; 0]);
 }

@@ -11,7 +11,7 @@ use forebay_catalog::{Catalog, EmbeddedCatalog, SlotCount, SlotSet, Transaction}
 use forebay_store::{Commit, ValueWrite};
 use forebay_types::{BucketName, ByteSize, Durability, WriteMode};
 use forebay_ufs::ErrorKind as UfsKind;
-use forebay_ufs::memory::MemoryRoot;
+use forebay_ufs::memory::{MemoryRoot, Mood};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 
@@ -462,6 +462,26 @@ async fn workers_share_the_limit_of_a_job() {
         elapsed.push(bench.env.clock.monotonic() - begun);
     }
     assert!(elapsed[1] > 3 * elapsed[0], "{elapsed:?}");
+}
+
+/// It is the last one that ended, although it was created first.
+#[tokio::test]
+async fn a_job_that_ran_for_long_is_kept_and_so_are_those_of_other_users() {
+    let bench = setup(&Others::new()).open().await;
+    bench.under.set_mood(Mood::Hang);
+    let long = start(&bench, request(JobKind::Load, "/bucket")).await;
+    until("it runs", || bench.metric("forebay_jobs_running") == 1.0).await;
+    let of_other = bench.cache.create_job(request(JobKind::Free, "/"), "berta").await.expect("a job").id;
+    bench.advancing("the job of another user ends", || has_ended(&bench, &of_other)).await;
+    for _ in 0..101 {
+        run(&bench, request(JobKind::Free, "/")).await;
+    }
+    // All others have ended before.
+    bench.clock.advance(Duration::from_secs(1));
+    bench.under.set_mood(Mood::Well);
+    bench.advancing("the oldest are gone", || jobs(&bench).len() == 100).await;
+    assert_eq!(job(&bench, &long).state, JobState::Done);
+    assert!(has_ended(&bench, &of_other));
 }
 
 #[tokio::test]

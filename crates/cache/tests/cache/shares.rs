@@ -6,13 +6,15 @@ use std::sync::Arc;
 use forebay_cache::{
     Attributes, CompletePart, CompleteUpload, Conditions, ErrorKind, PutObject, Result, UploadRef, Written,
 };
+use forebay_catalog::records;
 use forebay_env::Requester;
+use forebay_store::ValueWrite;
 use forebay_types::{BucketName, ByteSize, ObjectPath, WriteMode};
 use forebay_ufs::BucketRoot;
 use forebay_ufs::memory::MemoryRoot;
 use futures::{FutureExt, StreamExt, stream};
 
-use crate::support::{Bench, Setup, create_upload, incoming, incoming_stream, path, pattern};
+use crate::support::{Bench, Others, Setup, create_upload, incoming, incoming_stream, path, pattern};
 
 const KIB: usize = 1 << 10;
 
@@ -185,4 +187,25 @@ async fn a_part_that_is_written_again_and_again_counts_once_and_not_at_all_when_
         let once = room_beside_parts(1, aborted).await;
         assert_eq!(room_beside_parts(writes, aborted).await, once, "aborted: {aborted}");
     }
+}
+
+/// How many small objects find room beside `count` uploads whose aborts failed: a part that came at the last moment
+/// could not be removed.
+async fn room_beside_failed_aborts(count: u32) -> u32 {
+    let others = Arc::<Others>::default();
+    let setup = Setup { others: Some(Arc::clone(&others)), ..Setup::new(WriteMode::Transient).capacity(64 << 20) };
+    let bench = setup.settings(|settings| settings.pinned_ratio = 0.02).open().await;
+    for _ in 0..count {
+        let upload = create(&bench).await;
+        bench.cache.put_part(&upload, 1, incoming(pattern(7, 256 * KIB))).await.expect("there is room");
+        let late = ValueWrite { key: records::part_key(&upload.upload_id, 2), value: Some("no record".into()) };
+        others.ahead.lock().push(late);
+        bench.cache.abort_upload(&upload).await.expect_err("the late part can't be read");
+    }
+    fill(async |number| bench.put(&format!("{number}"), pattern(8, 16 * KIB)).await).await
+}
+
+#[tokio::test]
+async fn an_upload_whose_abort_fails_at_the_end_does_not_count() {
+    assert_eq!(room_beside_failed_aborts(40).await, room_beside_failed_aborts(0).await);
 }

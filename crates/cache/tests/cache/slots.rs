@@ -5,19 +5,20 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use forebay_cache::{Access, Conditions, CopyObject, ErrorKind, Needs};
-use forebay_catalog::{SlotCount, SlotSet};
+use forebay_catalog::{SlotCount, SlotSet, records};
 use forebay_env::Clock;
-use forebay_types::{BucketName, ByteSize, Tags, WriteMode};
+use forebay_store::{Commit, ValueWrite};
+use forebay_types::{BucketName, ByteSize, Durability, Period, Tags, WriteMode};
 
 use crate::held::{Answer, Others, THERE};
-use crate::multipart::{complete, create, put_part};
+use crate::multipart::{complete, create, put_part, uploads};
 use crate::support::gate::Way;
 use crate::support::{BUCKET, Bench, HERE, Setup, kind, others_go_on, path, until};
 
 /// The slot of a key, and a key of another one.
 fn slot_of(key: &str) -> (SlotSet, String) {
     let mut slots = SlotSet::none(SlotCount::new(4).expect("slots"));
-    let slot = SlotCount::new(4).expect("slots").slot_of(forebay_catalog::records::path_hash(&path(key)));
+    let slot = SlotCount::new(4).expect("slots").slot_of(records::path_hash(&path(key)));
     slots.insert(slot);
     let other = (0..).map(|number| format!("other/{number}")).find(|other| !slots.has_path(&path(other)));
     (slots, other.expect("some key is in another slot"))
@@ -295,4 +296,37 @@ async fn copies_and_deletes_wait_for_a_key_that_is_at_home_nowhere() {
     }
     assert_eq!(here.get(&target).await.unwrap(), "value");
     assert_eq!(kind(there.get("source").await), Some(ErrorKind::NotFound));
+}
+
+/// A client that completes the upload with the parts of a list must not get a shorter object.
+#[tokio::test]
+async fn parts_are_not_listed_without_those_that_have_gone_with_their_slot() {
+    let bench = Bench::new(WriteMode::WriteBack).await;
+    let (slots, _) = slot_of("key");
+    let upload = create(&bench, "key").await;
+    put_part(&bench, &upload, 1, 100).await;
+    bench.cache.lose(&slots).await.unwrap();
+    // As when the catalog gives the slot up, between the looks at the upload and at its parts.
+    let part = ValueWrite { key: records::part_key(&upload.upload_id, 1), value: None };
+    bench.store.commit(Commit { writes: vec![part], ..Commit::default() }, Durability::Os).await.unwrap();
+    assert_eq!(kind(bench.cache.list_parts(&upload, 0, 10).await), Some(ErrorKind::Moved));
+}
+
+/// Another home may have taken parts of it until a moment ago.
+#[tokio::test]
+async fn an_upload_that_comes_back_with_its_slot_is_not_stale() {
+    let setup = Setup::new(WriteMode::WriteBack);
+    let bench = setup.settings(|settings| settings.leftover_interval = Period::from_secs(1_000_000)).open().await;
+    let (slots, _) = slot_of("key");
+    create(&bench, "key").await;
+    bench.cache.sweep().await.unwrap();
+    bench.clock.advance(Duration::from_secs(55 * 60));
+    bench.cache.lose(&slots).await.unwrap();
+    bench.cache.gain(&slots).await.unwrap();
+    bench.clock.advance(Duration::from_secs(6 * 60));
+    bench.cache.sweep().await.unwrap();
+    assert_eq!(uploads(&bench).await, 1);
+    bench.clock.advance(Duration::from_secs(61 * 60));
+    bench.cache.sweep().await.unwrap();
+    assert_eq!(uploads(&bench).await, 0, "nobody has used it since");
 }

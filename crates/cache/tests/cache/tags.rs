@@ -4,6 +4,7 @@ use forebay_cache::ErrorKind;
 use forebay_types::limits::ATTRIBUTES_BYTES_MAX;
 use forebay_types::{SystemHeaders, Tags, UserMetadata, WriteMode, header_bytes};
 
+use crate::reads::copy;
 use crate::support::gate::Way;
 use crate::support::{Bench, kind, path};
 
@@ -44,4 +45,24 @@ async fn an_object_that_never_goes_to_the_under_store_takes_all_tags_at_once() {
     let tags = tags_of(ATTRIBUTES_BYTES_MAX + 1);
     bench.cache.set_tags(&path("key"), tags.clone()).await.unwrap();
     assert_eq!(bench.cache.tags(&path("key")).await.unwrap(), tags);
+}
+
+/// It could never be persisted.
+#[tokio::test]
+async fn a_copy_that_inherits_more_than_an_upload_takes_is_refused_where_the_upload_would_come_later() {
+    for mode in [WriteMode::WriteBack, WriteMode::WriteThrough, WriteMode::Transient] {
+        let bench = Bench::new(mode).await;
+        bench.under.put_outside("source", "value".into());
+        for (tags, is_taken) in [(tags_of(ATTRIBUTES_BYTES_MAX + 1), false), (tags_of(ATTRIBUTES_BYTES_MAX), true)] {
+            bench.cache.set_tags(&path("source"), tags.clone()).await.unwrap();
+            let copied = bench.cache.copy(copy()).await;
+            if is_taken || mode != WriteMode::WriteBack {
+                copied.unwrap();
+                assert_eq!(bench.cache.tags(&path("target")).await.unwrap(), tags, "{mode:?}");
+            } else {
+                assert_eq!(kind(copied), Some(ErrorKind::InvalidRequest));
+                assert_eq!(kind(bench.get("target").await), Some(ErrorKind::NotFound));
+            }
+        }
+    }
 }

@@ -35,6 +35,8 @@ async fn parts_are_listed_page_by_page() {
     let behind = |after| bench.cache.list_parts(&upload, after, 1000);
     assert!(behind(10_000).await.unwrap().parts.is_empty());
     assert_eq!(behind(4).await.unwrap().parts.len(), 2, "there is no part of this number");
+    let none = bench.cache.list_parts(&upload, 0, 0).await.unwrap();
+    assert!(none.parts.is_empty() && !none.is_truncated, "it would be the next page, too");
 }
 
 /// Keys of uploads and common prefixes in their order.
@@ -89,4 +91,7 @@ async fn uploads_and_their_common_prefixes_are_listed_page_by_page() {
     check(&bench, "d//", Some("//"), &["d//y//", "d//z"]).await;
     check(&bench, "d//", Some("/"), &["d//y/", "d//z"]).await;
     check(&bench, "e", Some("/"), &[]).await;
+    let request = ListUploads { limit: 0, ..ListUploads::default() };
+    let none = bench.cache.list_uploads(&BucketName::new(BUCKET).unwrap(), &request).await.unwrap();
+    assert!(none.uploads.is_empty() && !none.is_truncated, "it would be the next page, too");
 }

@@ -247,6 +247,22 @@ async fn reads_after_a_free_job_are_fresh() {
 }
 
 #[tokio::test]
+async fn a_free_job_ends_the_warm_up_of_its_path_alone() {
+    let pair = Pair::open().await;
+    for key in ["freed/key", "other"] {
+        pair.put_outside(key, &"first".into());
+        pair.former.get(key).await.unwrap();
+    }
+    pair.move_slots().await;
+    pair.new.under.put_outside("freed/key", "second".into());
+    run(&pair.new, request(JobKind::Free, "/bucket/freed/")).await;
+    assert_eq!(pair.new.get("freed/key").await.unwrap(), "second");
+    let asked = pair.asked();
+    assert_eq!(pair.new.get("other").await.unwrap(), "first");
+    assert_eq!((pair.requests().0, pair.asked()), (1, asked + 1));
+}
+
+#[tokio::test]
 async fn a_former_home_that_does_not_answer_is_left_alone_for_a_while() {
     let pair = Pair::open().await;
     for key in ["a", "b", "c"] {

@@ -10,8 +10,7 @@ use crate::Result;
 pub enum BucketRecord {
     /// It takes writes. Encoded as no bytes at all.
     Open,
-    /// A worker of a cluster deletes it, and no worker accepts writes to it meanwhile. The number tells this deletion
-    /// from others.
+    /// A worker deletes it, and no worker accepts writes to it meanwhile. The number tells this deletion from others.
     Deleting(u64),
 }
 

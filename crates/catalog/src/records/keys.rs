@@ -19,6 +19,9 @@ pub const LAST_WRITE_KEY: &[u8] = b"last_write_ms";
 /// Where the buckets of a worker that is alone were at its last start. JSON.
 pub const UNDER_STORES_KEY: &[u8] = b"under_stores";
 
+/// Where the buckets were at the last start of this worker, which its copies are from. JSON.
+pub const COPIES_KEY: &[u8] = b"copies_of";
+
 /// The path policies of the configuration at the last start of a worker of a cluster.
 pub const CONFIGURED_POLICIES_KEY: &[u8] = b"configured_policies";
 

@@ -3,7 +3,7 @@
 use forebay_types::ObjectPath;
 use twox_hash::XxHash3_64;
 
-use super::keys::{CONFIGURED_POLICIES_KEY, DOUBT_KEY, GENERATION_BASE_KEY, LAST_WRITE_KEY, SETTLED_KEY};
+use super::keys::{CONFIGURED_POLICIES_KEY, COPIES_KEY, DOUBT_KEY, GENERATION_BASE_KEY, LAST_WRITE_KEY, SETTLED_KEY};
 
 /// Who changes a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,7 +54,9 @@ pub fn scope(key: &[u8]) -> Scope {
         [b'p', b'/', rest @ ..] => Scope::Path(hash_in(without_last(rest, b'/'))),
         // A job of a worker that is alone, or a worker's share of a job.
         [b'j', b'/', ..] | [b'j', b'f', b'/', ..] => Scope::Worker,
-        GENERATION_BASE_KEY | DOUBT_KEY | SETTLED_KEY | LAST_WRITE_KEY | CONFIGURED_POLICIES_KEY => Scope::Worker,
+        GENERATION_BASE_KEY | DOUBT_KEY | SETTLED_KEY | LAST_WRITE_KEY | CONFIGURED_POLICIES_KEY | COPIES_KEY => {
+            Scope::Worker
+        }
         _ => Scope::Cluster,
     }
 }
@@ -104,7 +106,7 @@ mod tests {
 
     #[test]
     fn the_rest_is_of_a_worker_or_of_all() {
-        for key in [GENERATION_BASE_KEY, DOUBT_KEY, SETTLED_KEY, LAST_WRITE_KEY, CONFIGURED_POLICIES_KEY] {
+        for key in [GENERATION_BASE_KEY, DOUBT_KEY, SETTLED_KEY, LAST_WRITE_KEY, CONFIGURED_POLICIES_KEY, COPIES_KEY] {
             assert_eq!(scope(key), Scope::Worker);
         }
         for key in [job_key("id"), job_finding_key("id", 3)] {

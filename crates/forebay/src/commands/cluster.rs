@@ -11,7 +11,7 @@ use forebay_types::Period;
 
 use super::output::print;
 use super::status::pairs;
-use super::units::{age, count, escaped, moment, size};
+use super::units::{age, count, counted, escaped, moment, size};
 use super::{Table, Target};
 use crate::client::Call;
 use crate::failure::Failure;
@@ -133,8 +133,17 @@ fn row(worker: &ClusterWorker) -> [String; 10] {
         of_status(|status| count(status.copies_unavailable)),
         text_or_dash(worker.s3_address.as_deref()),
         text_or_dash(worker.version.as_deref()),
-        text_or_dash(worker.problem.as_deref()),
+        problem(worker),
     ]
+}
+
+fn problem(worker: &ClusterWorker) -> String {
+    let missing = worker.status.as_ref().map_or(0, |status| status.missing_objects);
+    match &worker.problem {
+        Some(problem) => escaped(problem),
+        None if missing > 0 => format!("the bytes of {} are missing since its start", counted(missing, "object")),
+        None => "-".to_owned(),
+    }
 }
 
 fn text_or_dash(text: Option<&str>) -> String {

@@ -1,4 +1,4 @@
-//! Signature Version 4 in the header of a request without a body, as
+//! Signature Version 4 in the header of a request, as
 //! <https://docs.aws.amazon.com/AmazonS3/latest/API/sig-v4-header-based-auth.html> has it.
 
 use std::collections::HashMap;
@@ -19,6 +19,21 @@ const EMPTY_BODIES: [&str; 2] =
     ["e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855", "UNSIGNED-PAYLOAD"];
 /// How far the clock of a client may be off, in milliseconds: 15 minutes, as Amazon S3 has it.
 const SKEW_MS_MAX: u64 = 15 * 60 * 1000;
+
+/// What a signature covers of the first line of a request.
+pub(crate) struct RequestLine<'a> {
+    pub(crate) method: &'a str,
+    /// As it is encoded in the request.
+    pub(crate) path: &'a str,
+    /// Its parameters in order, each with a `=`.
+    pub(crate) query: &'a str,
+}
+
+impl<'a> RequestLine<'a> {
+    pub(crate) fn get(path: &'a str) -> Self {
+        Self { method: "GET", path, query: "" }
+    }
+}
 
 /// A signature as a request gives it.
 pub(crate) struct Claim<'a> {
@@ -43,7 +58,6 @@ impl<'a> Claim<'a> {
         let (time, body) = (text("x-amz-date")?, text("x-amz-content-sha256")?);
         let claim = Self { access_key, scope, signed_headers, signature, time, body };
         let is_usual = fields.next().is_none()
-            && EMPTY_BODIES.contains(&body)
             && scope.split('/').eq([time.get(..8)?, region, "s3", "aws4_request"])
             && claim.covers(headers);
         is_usual.then_some(claim)
@@ -57,12 +71,17 @@ impl<'a> Claim<'a> {
             && headers.keys().all(|name| !must_be_signed(name.as_str()) || names().any(|signed| signed == name))
     }
 
-    /// Whether `user` has signed a GET of `path` with these headers, not long ago.
+    /// Whether the request is signed as one without a body.
+    pub(crate) fn is_without_body(&self) -> bool {
+        EMPTY_BODIES.contains(&self.body)
+    }
+
+    /// Whether `user` has signed a request of this line with these headers, not long ago.
     pub(crate) fn holds(
         &self,
         user: &Arc<User>,
         keys: &SigningKeys,
-        path: &str,
+        line: &RequestLine<'_>,
         headers: &HeaderMap,
         now_ms: u64,
     ) -> bool {
@@ -73,7 +92,7 @@ impl<'a> Claim<'a> {
             return false;
         }
         let mut text = String::with_capacity(1024);
-        if self.write_canonical_request(&mut text, path, headers).is_none() {
+        if self.write_canonical_request(&mut text, line, headers).is_none() {
             return false;
         }
         let digest = Sha256::digest(&text);
@@ -84,8 +103,8 @@ impl<'a> Claim<'a> {
     }
 
     /// `None` when a signed header is missing.
-    fn write_canonical_request(&self, request: &mut String, path: &str, headers: &HeaderMap) -> Option<()> {
-        request.extend(["GET\n", path, "\n\n"]);
+    fn write_canonical_request(&self, request: &mut String, line: &RequestLine<'_>, headers: &HeaderMap) -> Option<()> {
+        request.extend([line.method, "\n", line.path, "\n", line.query, "\n"]);
         for name in self.signed_headers.split(';') {
             request.extend([name, ":"]);
             for (index, word) in headers.get(name)?.to_str().ok()?.split_ascii_whitespace().enumerate() {
@@ -185,7 +204,8 @@ mod tests {
 
     fn holds(headers: &HeaderMap, secret: &str, path: &str, now_ms: u64) -> bool {
         let (user, keys) = (user(secret), SigningKeys::default());
-        Claim::of(headers, "us-east-1").is_some_and(|claim| claim.holds(&user, &keys, path, headers, now_ms))
+        let holds = |claim: Claim<'_>| claim.holds(&user, &keys, &RequestLine::get(path), headers, now_ms);
+        Claim::of(headers, "us-east-1").is_some_and(holds)
     }
 
     #[test]
@@ -246,6 +266,38 @@ mod tests {
         assert!(Claim::of(&unsigned, "us-east-1").is_none());
         let mut body = example();
         body.insert("x-amz-content-sha256", HeaderValue::from_static("STREAMING-AWS4-HMAC-SHA256-PAYLOAD"));
-        assert!(Claim::of(&body, "us-east-1").is_none());
+        assert!(Claim::of(&example(), "us-east-1").unwrap().is_without_body());
+        assert!(!Claim::of(&body, "us-east-1").unwrap().is_without_body());
+    }
+
+    /// The examples "PUT Object" and "Get Bucket (List Objects)" of Amazon's documents.
+    #[test]
+    fn a_claim_covers_the_method_and_the_parameters() {
+        let put = "AWS4-HMAC-SHA256 Credential=AKIAIOSFODNN7EXAMPLE/20130524/us-east-1/s3/aws4_request,\
+            SignedHeaders=date;host;x-amz-content-sha256;x-amz-date;x-amz-storage-class,\
+            Signature=98ad721746da40c64f1a55b78f14c238d841ea1380cd77a1b5971af0ece108bd";
+        let list = "AWS4-HMAC-SHA256 Credential=AKIAIOSFODNN7EXAMPLE/20130524/us-east-1/s3/aws4_request,\
+            SignedHeaders=host;x-amz-content-sha256;x-amz-date,\
+            Signature=34b48302e7b5fa45bde8084f4b7868a86f0a534bc59db6670ed5711ef69dc6f7";
+        let of_body = "44ce7dd67c959e0d3524ffac1771dfbba87d2b6b4b4e99e42034a8b803f8b072";
+        let (user, keys) = (user(SECRET), SigningKeys::default());
+        let holds = |headers: &HeaderMap, line: RequestLine<'_>| {
+            Claim::of(headers, "us-east-1").unwrap().holds(&user, &keys, &line, headers, TIME_MS)
+        };
+        let text = HeaderValue::from_static;
+        let mut headers = example();
+        headers.remove("range");
+        headers.insert("authorization", text(list));
+        let query = "max-keys=2&prefix=J";
+        assert!(holds(&headers, RequestLine { method: "GET", path: "/", query }));
+        assert!(!holds(&headers, RequestLine { method: "GET", path: "/", query: "max-keys=3&prefix=J" }));
+        assert!(!holds(&headers, RequestLine { method: "PUT", path: "/", query }));
+        headers.insert("authorization", text(put));
+        headers.insert("date", text("Fri, 24 May 2013 00:00:00 GMT"));
+        headers.insert("x-amz-storage-class", text("REDUCED_REDUNDANCY"));
+        headers.insert("x-amz-content-sha256", text(of_body));
+        let line = |method| RequestLine { method, path: "/test%24file.text", query: "" };
+        assert!(holds(&headers, line("PUT")));
+        assert!(!holds(&headers, line("GET")));
     }
 }

@@ -1,7 +1,7 @@
 //! CopyObject.
 
 use forebay_auth::{Action, User};
-use forebay_cache::{CopyObject, Error, ErrorKind};
+use forebay_cache::{Attributes, CopyObject, Error, ErrorKind};
 use forebay_types::ObjectPath;
 use http::header::CONTENT_LENGTH;
 use s3s::dto::{CopyObjectInput, CopyObjectOutput, CopyObjectResult, CopySource};
@@ -72,6 +72,7 @@ impl Operations {
             source: source.clone(),
             target,
         };
+        check_replacements(&copy)?;
         // With a condition on the target, what is not there may be that.
         let names_source = copy.conditions.if_match.is_none();
         let written = match self.cache.copy(copy).await {
@@ -135,4 +136,11 @@ impl Operations {
             _ => answer,
         }
     }
+}
+
+/// Refuses what is given in place of the source's attributes where a new object could not have it.
+fn check_replacements(copy: &CopyObject) -> S3Result<()> {
+    let (headers, user) = copy.replace_metadata.clone().unwrap_or_default();
+    let tags = copy.replace_tags.clone().unwrap_or_default();
+    s3s_types::check_attributes(Attributes { headers, user, tags }).map(drop)
 }

@@ -181,8 +181,10 @@ async fn half_a_commit_that_filled_the_disk_is_cut_off() {
     let log = disk.contents("00000001.log").unwrap();
     let used: usize = contents(&disk).await.iter().map(|(_, bytes)| bytes.len()).sum();
     disk.set_capacity(used as u64 + 600);
+    let syncs = disk.syncs();
     check_error(try_put(&store, "bad", &pattern(2, 500)).await, ErrorKind::Full, "");
     assert_eq!(disk.contents("00000001.log").unwrap(), log);
+    assert!(disk.syncs() > syncs, "a sync of others may have brought the refused commit to the disk");
     disk.set_capacity(u64::MAX / 2);
     put(&store, "late", &pattern(3, 10)).await;
     assert_eq!(read(&open(&disk).await, "late").await.unwrap(), pattern(3, 10));

@@ -206,6 +206,25 @@ async fn pieces_that_only_the_system_has_are_durable_in_a_concatenation() {
     }
 }
 
+/// Values of more bytes than the head of a record can have: written, they would have made the log unreadable.
+#[tokio::test]
+async fn a_commit_that_no_start_could_read_is_refused() {
+    let disk = MemoryDisk::new(2 << 30);
+    let settings = || Settings { capacity_bytes: vec![1 << 30], segment_bytes: 128 << 20, ..small() };
+    let store = try_open_all(std::slice::from_ref(&disk), settings()).await.unwrap();
+    let set = async |key: &'static str, bytes: usize| {
+        let writes = vec![ValueWrite { key: Bytes::from_static(key.as_bytes()), value: Some(vec![7; bytes].into()) }];
+        store.commit(Commit { writes, ..Commit::default() }, Durability::Fsync).await
+    };
+    set("before", 10).await.unwrap();
+    check_error(set("large", 65 << 20).await, ErrorKind::TooLarge, "is longer than");
+    set("after", 10).await.unwrap();
+    disk.power_loss(1);
+    let store = try_open_all(std::slice::from_ref(&disk), settings()).await.unwrap();
+    assert!(store.value(b"before").is_some() && store.value(b"after").is_some());
+    assert!(store.value(b"large").is_none());
+}
+
 /// More pieces than the head of a record can name, which no reader accepts: some terabytes of a multipart upload.
 #[tokio::test]
 async fn an_object_of_more_pieces_than_a_record_can_name_is_refused() {

@@ -165,6 +165,34 @@ async fn a_fill_that_was_given_up_does_not_bring_back_what_was_forgotten_since()
     assert_eq!(read(&store, "other").await.unwrap(), pattern(1, 10));
 }
 
+/// A snapshot that is made while the disk has the record counts it as dropped. Reclaim still reckons with it.
+#[tokio::test]
+async fn a_snapshot_leaves_out_the_fills_that_were_given_up() {
+    let disk = MemoryDisk::default();
+    let (env, clock) = Env::simulated(1);
+    let store = Store::open(env, vec![Arc::new(disk.clone())], small(), None).await.unwrap();
+    put(&store, "other", &pattern(1, 10)).await;
+    disk.hold_syncs(true);
+    let filling = store.clone();
+    let fill = forebay_env::spawn(async move {
+        let object = NewObject { pinned: false, ..named(&filling, "key", 100) };
+        let staged = stage_as(&filling, Class::Fill, object, &pattern(2, 100)).await?;
+        filling.publish_fill(staged).await
+    });
+    settle().await;
+    let (fills, sequence) = (&store.inner.fills, &store.inner.sequence);
+    let (next, unapplied) = fills.unapplied(sequence);
+    assert_eq!(unapplied, [next - 1], "it is on its way");
+    clock.advance(STALLED_AFTER);
+    check_error(fill.join().await, ErrorKind::Busy, "does not answer");
+    assert_eq!(fills.unapplied(sequence), (next, Vec::new()));
+    assert_eq!(fills.lowest(sequence), next - 1, "it may still be written");
+    disk.hold_syncs(false);
+    settle().await;
+    assert_eq!(fills.lowest(sequence), next);
+    assert!(store.peek(b"key").is_none());
+}
+
 /// Many bodies share the memory for waiting bytes. The last one waits for a long time, although no disk is stalled.
 #[tokio::test]
 async fn a_busy_disk_is_waited_for() {

@@ -96,7 +96,9 @@ impl Drop for Temporary {
     fn drop(&mut self) {
         if !self.is_in_place {
             // If it can't be removed, a sweep removes it later.
-            let _ = self.tree.remove_file(&self.path);
+            if self.tree.remove_file(&self.path).is_ok() {
+                meta::forget(&self.tree, &self.file);
+            }
         }
     }
 }

@@ -1,15 +1,16 @@
 //! Where the metadata of a file is: in an extended attribute, or in a file of its own.
 
 use std::fs::{File, Metadata};
-use std::io::{Read, Write};
+use std::io::{self, Read, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 
 use forebay_types::ETag;
 use md5::{Digest, Md5};
 use rustix::fs::XattrFlags;
+use rustix::io::Errno;
 
-use super::errors::failed;
+use super::errors::{failed, is_absent};
 use super::own::{make_own, own};
 use super::tree::Tree;
 use crate::file_meta::{self, FileIdentity, FileMeta};
@@ -34,15 +35,43 @@ fn file_of(stat: &Metadata) -> PathBuf {
 }
 
 /// The metadata, if there is any that fits the file.
-pub(crate) fn read(tree: &Tree, file: &File, stat: &Metadata) -> Option<FileMeta> {
+///
+/// # Errors
+/// When it can't be read. Without its metadata, a file of ours would look like one of another program.
+pub(crate) fn read(tree: &Tree, file: &File, stat: &Metadata) -> Result<Option<FileMeta>> {
+    let find = || -> io::Result<Option<Vec<u8>>> {
+        match attribute(file)? {
+            Some(bytes) if bytes != IN_FILE => Ok(Some(bytes)),
+            Some(_) | None => from_file(tree, stat),
+        }
+    };
+    let bytes = find().map_err(|error| failed("read metadata", error))?;
+    Ok(bytes.and_then(|bytes| FileMeta::decode(&bytes, identity(stat))))
+}
+
+/// The attribute of a file. `None` when it has none, or one that is too long to be ours.
+fn attribute(file: &File) -> io::Result<Option<Vec<u8>>> {
     let mut bytes = vec![0; ATTRIBUTE_BYTES_MAX];
-    let length = rustix::fs::fgetxattr(file, ATTRIBUTE, &mut bytes).ok();
-    bytes.truncate(length.unwrap_or(0));
-    if bytes == IN_FILE || length.is_none() {
-        bytes.clear();
-        tree.open(&file_of(stat)).ok()?.read_to_end(&mut bytes).ok()?;
+    match rustix::fs::fgetxattr(file, ATTRIBUTE, &mut bytes) {
+        Ok(length) => {
+            bytes.truncate(length);
+            Ok(Some(bytes))
+        }
+        Err(Errno::NODATA | Errno::RANGE) => Ok(None),
+        // Some file systems have no attributes, and some sandboxes do not know the call.
+        Err(Errno::NOTSUP | Errno::NOSYS | Errno::PERM) => Ok(None),
+        Err(error) => Err(error.into()),
     }
-    FileMeta::decode(&bytes, identity(stat))
+}
+
+fn from_file(tree: &Tree, stat: &Metadata) -> io::Result<Option<Vec<u8>>> {
+    let mut file = match tree.open(&file_of(stat)) {
+        Err(error) if is_absent(&error) => return Ok(None),
+        file => file?,
+    };
+    let mut bytes = Vec::new();
+    file.read_to_end(&mut bytes)?;
+    Ok(Some(bytes))
 }
 
 /// Stores the metadata of a file that is not in its place yet, or whose tags change.
@@ -53,7 +82,7 @@ pub(crate) fn write(tree: &Tree, file: &File, stat: &Metadata, meta: &FileMeta) 
         return Ok(());
     }
     let path = file_of(stat);
-    let write = || -> std::io::Result<()> {
+    let write = || -> io::Result<()> {
         let temporary = path.with_extension("new");
         make_own(tree, "meta")?;
         // One may be left over, half written.
@@ -64,9 +93,15 @@ pub(crate) fn write(tree: &Tree, file: &File, stat: &Metadata, meta: &FileMeta) 
         tree.rename(&temporary, &path)?;
         tree.sync(&own("meta"))
     };
-    write().map_err(|error| failed("write metadata", error))?;
-    // Where attributes are not available at all, the inode number alone leads to the metadata.
-    let _ = rustix::fs::fsetxattr(file, ATTRIBUTE, IN_FILE, XattrFlags::empty());
+    let writing = |error| failed("write metadata", error);
+    write().map_err(writing)?;
+    // Where attributes are not available at all, the inode number alone leads to the metadata. An older attribute would
+    // hide it.
+    if let Err(error) = rustix::fs::fsetxattr(file, ATTRIBUTE, IN_FILE, XattrFlags::empty())
+        && attribute(file).map_err(writing)?.is_some_and(|present| present != IN_FILE)
+    {
+        return Err(writing(error.into()));
+    }
     Ok(())
 }
 

@@ -10,6 +10,7 @@ use std::fs::Metadata;
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::SystemTime;
 
@@ -195,6 +196,40 @@ impl Durable {
     }
 }
 
+/// How often a walk through directories is repeated because files were moved. The last one holds up moves instead.
+const WALKS_MAX: usize = 3;
+
+/// Counts the files that were renamed because a directory takes their name. The count is locked during such a move. A
+/// bucket may have two stores, so all stores of one root share it. Clones share it.
+#[derive(Clone, Default)]
+pub(crate) struct Moves(Arc<Mutex<u64>>);
+
+impl Moves {
+    /// What `walk` finds while no file moves. Otherwise it may read the old name of a file and find a directory there,
+    /// or come across neither name.
+    pub(crate) fn without<T>(&self, mut walk: impl FnMut() -> T) -> T {
+        for _ in 0..WALKS_MAX {
+            // Waits for a move that has begun.
+            let before = *self.0.lock();
+            let found = walk();
+            let after = *self.0.lock();
+            if after == before {
+                return found;
+            }
+        }
+        let _nothing_moves = self.0.lock();
+        walk()
+    }
+
+    /// Makes a directory where a file is, which stays an object.
+    fn make_way(&self, tree: &Tree, directory: &Path) -> io::Result<()> {
+        let mut count = self.0.lock();
+        *count += 1;
+        tree.rename(directory, &beside(directory))?;
+        make_directory(tree, directory)
+    }
+}
+
 /// Where the file of a new key goes.
 pub(crate) struct FileLocation {
     pub(crate) path: PathBuf,
@@ -235,17 +270,14 @@ pub(crate) fn make_directories(tree: &Tree, key: &str) -> io::Result<Vec<PathBuf
 }
 
 /// Where the file of a new key goes. Makes its directories, and renames files that are in their way.
-pub(crate) fn make_location(tree: &Tree, key: &str) -> io::Result<FileLocation> {
+pub(crate) fn make_location(tree: &Tree, moves: &Moves, key: &str) -> io::Result<FileLocation> {
     let [plain, beside_plain] = candidates(key);
     let directories = FileLocation::present(plain.clone()).directories;
     if !is_directory(tree, directories.last())? {
         for directory in &directories {
             match tree.metadata(directory) {
                 Ok(stat) if stat.is_dir() => {}
-                Ok(stat) if stat.is_file() => {
-                    tree.rename(directory, &beside(directory))?;
-                    make_directory(tree, directory)?;
-                }
+                Ok(stat) if stat.is_file() => moves.make_way(tree, directory)?,
                 // Of this key alone: the others of the mount can be written.
                 Ok(_) => {
                     let problem =
@@ -282,6 +314,7 @@ fn is_directory(tree: &Tree, path: Option<&PathBuf>) -> io::Result<bool> {
 mod tests {
     use proptest::prelude::*;
 
+    use super::super::tree::Root;
     use super::*;
 
     fn read_back(key: &str) -> String {
@@ -310,6 +343,26 @@ mod tests {
             ["a", "a/b", "a//b", "/", "//", "a/", ".", "../..", "%", "%2F", "%2E", ".forebay/x", "a%@", "a%+/b", &long]
         {
             assert_eq!(read_back(key), key);
+        }
+    }
+
+    #[test]
+    fn a_walk_is_repeated_when_a_file_has_moved_and_in_the_end_none_moves() {
+        let directory = tempfile::tempdir().unwrap();
+        let tree = Root::new(directory.path().to_owned()).open().unwrap();
+        let moves = Moves::default();
+        for moved in [0, 1, WALKS_MAX] {
+            let mut walks = 0;
+            let nothing_moves = moves.without(|| {
+                walks += 1;
+                if walks <= moved {
+                    let name = format!("{moved}-{walks}");
+                    std::fs::write(directory.path().join(&name), "").unwrap();
+                    make_location(&tree, &moves, &format!("{name}/below")).unwrap();
+                }
+                moves.0.try_lock().is_none()
+            });
+            assert_eq!((walks, nothing_moves), (moved + 1, moved == WALKS_MAX));
         }
     }
 

@@ -8,12 +8,13 @@ use async_trait::async_trait;
 use forebay_env::Env;
 use forebay_types::BucketName;
 
-use super::DirectoryStore;
 use super::calls::DirectoryCalls;
 use super::errors::{failed, is_absent};
 use super::names::Kept;
 use super::own::OWN_DIRECTORY;
+use super::paths::Moves;
 use super::tree::Root;
+use super::{DirectoryStore, case};
 use crate::{BucketInfo, BucketRoot, Error, ErrorKind, Result, UnderStore};
 
 /// A directory of buckets.
@@ -23,24 +24,25 @@ pub struct DirectoryRoot {
     /// All buckets are on one file system, so they share its calls.
     calls: DirectoryCalls,
     kept: Kept,
+    moves: Moves,
 }
 
 impl DirectoryRoot {
     /// Opens a directory, and makes it when it is absent.
     ///
     /// # Errors
-    /// Those of the file system.
+    /// Those of the file system; `Invalid` when it does not tell upper from lower case.
     pub async fn open(env: Env, path: PathBuf) -> Result<Self> {
         let (base, calls) = (Root::new(path), DirectoryCalls::new(&env.background));
-        let root = base.clone();
+        let (root, random) = (base.clone(), Arc::clone(&env.random));
         let make = move || {
             let doing = format!("make {}", root.base().display());
             std::fs::create_dir_all(root.base()).map_err(|error| failed(&doing, error))?;
             // From here on, no other directory is taken for this one.
-            root.open().map(drop).map_err(opening)
+            case::check(&root.open().map_err(opening)?, root.base(), &*random)
         };
         calls.write(make).await?;
-        Ok(Self { env, base, calls, kept: Kept::default() })
+        Ok(Self { env, base, calls, kept: Kept::default(), moves: Moves::default() })
     }
 
     fn bucket(&self, name: &BucketName) -> Root {
@@ -59,10 +61,17 @@ impl BucketRoot for DirectoryRoot {
                 for entry in std::fs::read_dir(base.base()).map_err(|error| failed("list the buckets", error))? {
                     let entry = entry.map_err(|error| failed("list the buckets", error))?;
                     let name = entry.file_name().into_string().ok().and_then(|name| BucketName::new(&name).ok());
-                    let Some(name) = name.filter(|_| entry.file_type().is_ok_and(|kind| kind.is_dir())) else {
-                        continue;
+                    let Some(name) = name else { continue };
+                    let looking = |error| failed("look at a bucket", error);
+                    let is_directory = match entry.file_type() {
+                        // It was deleted meanwhile.
+                        Err(error) if is_absent(&error) => false,
+                        kind => kind.map_err(looking)?.is_dir(),
                     };
-                    let stat = entry.metadata().map_err(|error| failed("look at a bucket", error))?;
+                    if !is_directory {
+                        continue;
+                    }
+                    let stat = entry.metadata().map_err(looking)?;
                     // File systems without birth times show the last change instead.
                     let created = stat.created().or_else(|_| stat.modified()).unwrap_or(SystemTime::UNIX_EPOCH);
                     let age = created.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
@@ -126,7 +135,7 @@ impl BucketRoot for DirectoryRoot {
 
     async fn open(&self, name: &BucketName) -> Result<Option<Arc<dyn UnderStore>>> {
         let (env, calls, kept) = (self.env.clone(), self.calls.clone(), self.kept.clone());
-        match DirectoryStore::open_root(env, self.bucket(name), calls, kept).await {
+        match DirectoryStore::open_root(env, self.bucket(name), calls, kept, self.moves.clone()).await {
             Ok(store) => Ok(Some(Arc::new(store))),
             Err(error) if error.kind == ErrorKind::NoBucket => Ok(None),
             Err(error) => Err(error),
@@ -135,7 +144,7 @@ impl BucketRoot for DirectoryRoot {
 
     fn assume(&self, name: &BucketName) -> Arc<dyn UnderStore> {
         let (env, calls, kept) = (self.env.clone(), self.calls.clone(), self.kept.clone());
-        Arc::new(DirectoryStore::assume(env, self.bucket(name), calls, kept))
+        Arc::new(DirectoryStore::assume(env, self.bucket(name), calls, kept, self.moves.clone()))
     }
 
     fn label(&self) -> String {

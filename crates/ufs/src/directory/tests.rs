@@ -1,3 +1,4 @@
+use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -70,6 +71,38 @@ async fn a_change_in_place_of_the_same_length_is_noticed() {
     assert_eq!(head.stamp, None);
 }
 
+/// A file of ours without its metadata would count as one of another program.
+#[tokio::test]
+async fn metadata_that_cannot_be_read_is_not_missing() {
+    let (directory, store) = store().await;
+    let key = ObjectKey::new("key").unwrap();
+    let mut info = ObjectInfo::new(5, ETag::new("tag"), 1_700_000_000_000);
+    // Too long for an attribute.
+    info.user.insert("name".to_owned(), "v".repeat(4000));
+    let described = Upload { info: Arc::new(info), ..upload(b"hello") };
+    let condition = Condition::Matches(store.put(&key, described.clone()).await.unwrap().remote_etag);
+    let aside = directory.path().join(".forebay/aside");
+    let place = std::fs::read_dir(directory.path().join(".forebay/meta")).unwrap().next().unwrap().unwrap().path();
+    std::fs::rename(&place, &aside).unwrap();
+    // A directory can be opened as a file can, and not be read.
+    std::fs::create_dir(&place).unwrap();
+    let over = Upload { condition: condition.clone(), ..described };
+    let request = ListRequest { limit: 10, ..ListRequest::default() };
+    let kinds = [
+        store.head(&key).await.unwrap_err().kind,
+        store.get(&key, None, None).await.map(drop).unwrap_err().kind,
+        store.list(&request).await.unwrap_err().kind,
+        store.put(&key, over).await.unwrap_err().kind,
+        store.set_tags(&key, &Tags::default()).await.unwrap_err().kind,
+        store.delete(&key, condition.clone()).await.unwrap_err().kind,
+    ];
+    assert_eq!(kinds, [ErrorKind::Unavailable; 6]);
+    std::fs::remove_dir(&place).unwrap();
+    std::fs::rename(&aside, &place).unwrap();
+    assert!(store.head(&key).await.unwrap().stamp.is_some());
+    store.delete(&key, condition).await.unwrap();
+}
+
 #[tokio::test]
 async fn no_key_and_no_link_leads_out_of_the_directory() {
     let (directory, store) = store().await;
@@ -113,6 +146,48 @@ async fn a_failed_upload_leaves_nothing() {
     assert_eq!(error.kind, ErrorKind::Corrupt);
     assert!(!directory.path().join("key").exists());
     assert_eq!(std::fs::read_dir(directory.path().join(".forebay/tmp")).unwrap().count(), 0);
+}
+
+/// What does not fit an attribute is in a file of its own.
+#[tokio::test]
+async fn uploads_that_fail_leave_no_metadata() {
+    let (directory, store) = store().await;
+    let mut long = upload(b"x");
+    let mut info = long.info.as_ref().clone();
+    info.user = (0..4).map(|number| (format!("name-{number}"), "x".repeat(1000))).collect();
+    (long.info, long.condition) = (Arc::new(info), Condition::Matches(ETag::new("other")));
+    let refused = store.put(&ObjectKey::new("key").unwrap(), long).await.unwrap_err();
+    assert_eq!(refused.kind, ErrorKind::Precondition);
+    let [meta, tmp] = ["meta", "tmp"].map(|name| directory.path().join(OWN_DIRECTORY).join(name));
+    let count = |path: &Path| std::fs::read_dir(path).unwrap().count();
+    assert_eq!((count(&meta), count(&tmp)), (0, 0));
+
+    // As a crash leaves it.
+    let left = std::fs::File::create(tmp.join("left")).unwrap();
+    left.set_modified(SystemTime::UNIX_EPOCH).unwrap();
+    std::fs::write(meta.join(format!("{:x}", left.metadata().unwrap().ino())), "metadata").unwrap();
+    assert_eq!(store.sweep(Duration::from_secs(3600), &|_| true).await.unwrap(), 1);
+    assert_eq!((count(&meta), count(&tmp)), (0, 0));
+}
+
+#[tokio::test]
+async fn a_directory_that_does_not_tell_upper_from_lower_case_is_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().to_owned();
+    let env = || Env::simulated(1).0;
+    // As such a file system does, the other name leads to something.
+    let other = format!("{OWN_DIRECTORY}-{}", env().random.hex_id()).to_ascii_uppercase();
+    std::fs::create_dir(path.join(&other)).unwrap();
+    let of_mount = DirectoryStore::open(env(), path.clone()).await.err().unwrap();
+    let of_root = DirectoryRoot::open(env(), path.clone()).await.err().unwrap();
+    for error in [of_mount, of_root] {
+        assert_eq!(error.kind, ErrorKind::Invalid);
+        assert!(error.to_string().contains(path.to_str().unwrap()), "{error}");
+    }
+    let left: Vec<_> = std::fs::read_dir(&path).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(left, [other.as_str()]);
+    // Of another name nothing is there.
+    assert!(DirectoryStore::open(Env::real(), path).await.is_ok());
 }
 
 #[tokio::test]

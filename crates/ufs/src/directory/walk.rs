@@ -1,14 +1,20 @@
 //! Lists a tree of files in the order of keys.
 
+use std::fs::File;
+use std::io;
 use std::path::Path;
 
 use forebay_env::Env;
+use forebay_types::ObjectKey;
 
+use super::errors::{failed, is_absent};
 use super::meta;
 use super::names::Kept;
+use super::opened::open_object;
+use super::paths::Moves;
 use super::tree::Tree;
 use crate::grouping::Grouping;
-use crate::{ListPage, ListRequest, ListedObject, Result};
+use crate::{ListPage, ListRequest, ListedObject, RemoteObject, Result};
 
 /// Most names of one directory that are held at once, at first. When the page needs more, the directory is read again
 /// with twice the room.
@@ -23,8 +29,8 @@ struct Walk<'a> {
     held_min: usize,
 }
 
-pub(super) fn list(env: &Env, kept: &Kept, tree: &Tree, request: &ListRequest) -> Result<ListPage> {
-    page(env, kept, tree, request, HELD_MIN)
+pub(super) fn list(env: &Env, kept: &Kept, moves: &Moves, tree: &Tree, request: &ListRequest) -> Result<ListPage> {
+    moves.without(|| page(env, kept, tree, request, HELD_MIN))
 }
 
 fn page(env: &Env, kept: &Kept, tree: &Tree, request: &ListRequest, held_min: usize) -> Result<ListPage> {
@@ -53,7 +59,7 @@ impl Walk<'_> {
                         return Ok(false);
                     }
                 } else if self.page.wants(&below) {
-                    let Some(listed) = listed(self.tree, &below, &directory.join(entry.path())) else { continue };
+                    let Some(listed) = listed(self.tree, &below, &directory.join(entry.path()))? else { continue };
                     if !self.page.add(&below, || listed) {
                         return Ok(false);
                     }
@@ -73,13 +79,21 @@ impl Walk<'_> {
     }
 }
 
-fn listed(tree: &Tree, key: &str, path: &Path) -> Option<ListedObject> {
-    let file = tree.open(path).ok()?;
-    let stat = file.metadata().ok().filter(std::fs::Metadata::is_file)?;
-    let object = meta::object(&stat, meta::read(tree, &file, &stat).as_ref());
-    // A key that is too long, or that S3 can't have, can't be requested either.
-    forebay_types::ObjectKey::new(key).ok()?;
-    Some(ListedObject {
+/// The object of a key whose file had this name when its directory was read. `None` when it is gone.
+fn listed(tree: &Tree, key: &str, path: &Path) -> Result<Option<ListedObject>> {
+    // A key that is too long, or that S3 can't have, can't be requested either. Its path may be too long to be opened.
+    if ObjectKey::new(key).is_err() {
+        return Ok(None);
+    }
+    let object = match object_at(tree, path, tree.open(path))? {
+        Some(object) => object,
+        // Another worker, whose moves are not counted here, may have renamed the file.
+        None => match open_object(tree, key)? {
+            Some(opened) => opened.object,
+            None => return Ok(None),
+        },
+    };
+    Ok(Some(ListedObject {
         key: key.to_owned(),
         size: object.info.size,
         checksums: object.info.checksums.names(),
@@ -87,7 +101,30 @@ fn listed(tree: &Tree, key: &str, path: &Path) -> Option<ListedObject> {
         remote_etag: object.remote_etag,
         last_modified_ms: object.info.last_modified_ms,
         storage_class: object.info.headers.storage_class,
-    })
+    }))
+}
+
+/// The object of a file. `None` when the file is gone, or something else has taken its place.
+fn object_at(tree: &Tree, path: &Path, opened: io::Result<File>) -> Result<Option<RemoteObject>> {
+    let (stat, file) = match opened {
+        Ok(file) => (file.metadata(), Some(file)),
+        Err(error) if is_absent(&error) => return Ok(None),
+        // It exists, as far as clients are concerned: reads of it are refused, and do not end with 404.
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => (tree.metadata(path), None),
+        Err(error) => return Err(failed("open a file", error)),
+    };
+    let stat = match stat {
+        Err(error) if is_absent(&error) => return Ok(None),
+        stat => stat.map_err(|error| failed("look at a file", error))?,
+    };
+    if !stat.is_file() {
+        return Ok(None);
+    }
+    let meta = match &file {
+        Some(file) => meta::read(tree, file, &stat)?,
+        None => None,
+    };
+    Ok(Some(meta::object(&stat, meta.as_ref())))
 }
 
 #[cfg(test)]
@@ -95,7 +132,10 @@ mod tests {
     use forebay_env::Env;
 
     use std::collections::BTreeSet;
+    use std::sync::mpsc;
     use std::time::Duration;
+
+    use rustix::io::Errno;
 
     use super::super::paths::make_location;
     use super::super::tree::Root;
@@ -146,7 +186,7 @@ mod tests {
         // Files next to directories of the same name.
         keys.extend(["a-3".to_owned(), "b-3".to_owned(), format!("{long}-3")]);
         for key in &keys {
-            let location = make_location(&tree, key).unwrap();
+            let location = make_location(&tree, &Moves::default(), key).unwrap();
             std::fs::write(directory.path().join(location.path), "").unwrap();
         }
         // Two names for one key.
@@ -174,5 +214,53 @@ mod tests {
                 request.start_after = Some(next);
             }
         }
+    }
+
+    /// The names are read first, and the files are opened after that.
+    #[test]
+    fn objects_are_listed_while_their_files_make_way_for_directories() {
+        let (env, _) = Env::simulated(7);
+        let directory = tempfile::tempdir().unwrap();
+        let tree = &Root::new(directory.path().to_owned()).open().unwrap();
+        let (kept, moves) = (Kept::default(), &Moves::default());
+        let keys: &Vec<_> = &(0..1000).map(|number| format!("k{number:03}")).collect();
+        for key in keys {
+            std::fs::write(directory.path().join(key), "").unwrap();
+        }
+        let request = ListRequest { limit: keys.len(), ..ListRequest::default() };
+        std::thread::scope(|scope| {
+            let (begin, begun) = mpsc::channel();
+            scope.spawn(move || {
+                // Some with each listing, those first that it opens last.
+                for some in keys.rchunks(50) {
+                    let Ok(()) = begun.recv() else { return };
+                    for key in some {
+                        make_location(tree, moves, &format!("{key}/x")).unwrap();
+                    }
+                }
+            });
+            while begin.send(()).is_ok() {
+                let page = list(&env, &kept, moves, tree, &request).unwrap();
+                assert_eq!(names(page), (keys.clone(), None));
+            }
+        });
+    }
+
+    #[test]
+    fn only_a_file_that_is_gone_is_left_out() {
+        let directory = tempfile::tempdir().unwrap();
+        std::fs::write(directory.path().join("file"), "four").unwrap();
+        let tree = Root::new(directory.path().to_owned()).open().unwrap();
+        let found = |error: Errno| {
+            let object = object_at(&tree, Path::new("file"), Err(error.into()));
+            object.map(|object| object.map(|object| object.info.size)).map_err(|error| error.kind)
+        };
+        for error in [Errno::NOENT, Errno::NOTDIR, Errno::ISDIR, Errno::LOOP] {
+            assert_eq!(found(error), Ok(None), "{error}");
+        }
+        for error in [Errno::MFILE, Errno::NFILE, Errno::IO, Errno::NOMEM, Errno::STALE] {
+            assert_eq!(found(error), Err(crate::ErrorKind::Unavailable), "{error}");
+        }
+        assert_eq!(found(Errno::ACCESS), Ok(Some(4)), "a file that may not be read");
     }
 }

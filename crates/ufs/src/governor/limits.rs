@@ -47,6 +47,7 @@ struct State {
     errors: u64,
     throttled: u64,
     denied_writes: u64,
+    last_denial: String,
     last_error: Option<LastError>,
 }
 
@@ -141,6 +142,7 @@ impl Governor {
             errors: 0,
             throttled: 0,
             denied_writes: 0,
+            last_denial: String::new(),
             last_error: None,
         };
         Self { env, settings, observer, state: Mutex::new(state), freed: Notify::new() }
@@ -176,6 +178,7 @@ impl Governor {
             errors: state.errors,
             throttled: state.throttled,
             denied_writes: state.denied_writes,
+            last_denial: state.last_denial.clone(),
             last_error: state.last_error.clone(),
         }
     }
@@ -292,10 +295,13 @@ impl Governor {
 
     /// Of a write: the circuit stays closed when it is denied, because the under store answers.
     fn learn_permission(&self, error: Option<&Error>) {
-        let denied_writes = &mut self.state.lock().denied_writes;
-        match error.map(|error| error.kind) {
-            None => *denied_writes = 0,
-            Some(ErrorKind::Denied) => *denied_writes += 1,
+        let mut state = self.state.lock();
+        match error {
+            None => (state.denied_writes, state.last_denial) = (0, String::new()),
+            Some(denial) if denial.kind == ErrorKind::Denied => {
+                state.denied_writes += 1;
+                state.last_denial = denial.to_string();
+            }
             Some(_) => {}
         }
     }
@@ -324,6 +330,9 @@ impl Governor {
         };
         if trouble.kind == ErrorKind::Throttled {
             // The under store answers: it needs fewer requests, not none.
+            if is_probe {
+                state.succeeded(work, bucket, now);
+            }
             if state.halved_at.is_none_or(|at| now.saturating_sub(at) >= HALVING_INTERVAL) {
                 state.limit = (state.limit / 2).max(1);
                 state.halved_at = Some(now);

@@ -31,6 +31,8 @@ pub struct GovernorState {
     pub throttled: u64,
     /// Writes and deletes that it has denied since the last one that it took.
     pub denied_writes: u64,
+    /// What it said when it denied the last of them. Empty without one.
+    pub last_denial: String,
     pub last_error: Option<LastError>,
 }
 

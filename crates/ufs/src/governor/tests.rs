@@ -49,6 +49,25 @@ async fn an_open_circuit_sends_nothing_but_one_probe_and_closes_on_success() {
     assert!(!governor.is_open(Work::Read));
 }
 
+/// The under store answers: it needs fewer requests, not none.
+#[tokio::test]
+async fn a_probe_that_is_throttled_closes_the_circuit() {
+    let (env, clock) = Env::simulated(1);
+    let memory = MemoryUnderStore::default();
+    let governor = govern(&env, &settings(), None);
+    let store = Governed::new(Arc::new(memory.clone()), Arc::clone(&governor), Lane::Foreground);
+    memory.set_mood(Mood::Refuse(ErrorKind::Unavailable));
+    for _ in 0..3 {
+        store.head(&key()).await.unwrap_err();
+    }
+    assert!(governor.is_open(Work::Read));
+    memory.set_mood(Mood::Refuse(ErrorKind::Throttled));
+    clock.advance(Duration::from_secs(1));
+    assert_eq!(store.head(&key()).await.unwrap_err().kind, ErrorKind::Throttled);
+    assert_eq!((governor.state().circuit, governor.limit()), (Circuit::Closed, 4));
+    assert_eq!(store.head(&key()).await.unwrap_err().kind, ErrorKind::Throttled, "it is sent");
+}
+
 #[tokio::test]
 async fn who_takes_no_writes_is_read_all_the_same() {
     let (env, clock) = Env::simulated(1);

@@ -48,7 +48,8 @@ fn lost(effect: Effect) -> ErrorKind {
     }
 }
 
-/// Whether the request cannot have left this machine.
+/// Whether the request cannot have left this machine. Of a call to the NameNode, the client returns these kinds only
+/// when there was no connection yet.
 fn is_unsent(error: &io::Error) -> bool {
     matches!(
         error.kind(),

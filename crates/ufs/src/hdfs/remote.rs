@@ -119,9 +119,11 @@ impl Remote {
         self.call(Effect::Write, "set the time of a file", self.client.set_times(path, unix_ms, UNCHANGED)).await
     }
 
-    /// Creates a file that must not exist, and the directories on the way.
-    pub(super) async fn create(&self, path: &str) -> Result<FileWriter> {
-        self.call(Effect::Write, "create a file", self.client.create(path, WriteOptions::default())).await
+    /// Creates a file that must not exist, and the directories on the way if they are wanted. `NotFound` when they are
+    /// missing and not wanted.
+    pub(super) async fn create(&self, path: &str, with_directories: bool) -> Result<FileWriter> {
+        let options = WriteOptions::default().create_parent(with_directories);
+        self.call(Effect::Write, "create a file", self.client.create(path, options)).await
     }
 
     pub(super) async fn write(&self, writer: &mut FileWriter, data: Bytes) -> Result<()> {

@@ -80,7 +80,9 @@ pub(super) async fn sweep(remote: &Remote, writing: &Writing, base: &str, now_ms
             level.after = entries.last().map(|last| last.name.clone().into_bytes()).unwrap_or_default();
             level.below = entries.iter().filter(|entry| entry.is_directory).map(|entry| entry.name.clone()).collect();
             for left in entries.iter().filter(|entry| is_left(entry)) {
-                level.removed += u64::from(remote.delete(&left.path()).await?);
+                // By name: a file that its writer puts into place meanwhile is an object, and keeps its number.
+                let path = paths::join(&level.path, &left.name);
+                level.removed += u64::from(remote.delete(&path).await?);
             }
         }
     }
@@ -90,8 +92,16 @@ pub(super) async fn sweep(remote: &Remote, writing: &Writing, base: &str, now_ms
 /// Removes a directory if it is empty, and then those above it, up to the mount's own.
 pub(super) async fn remove_empty(remote: &Remote, base: &str, path: &str) {
     let mut path = path;
-    while path.len() > base.len() && remote.delete(path).await.is_ok_and(|is_removed| is_removed) {
+    while path.len() > base.len() && remove_directory(remote, path).await.is_ok_and(|is_removed| is_removed) {
         let Some(above) = paths::parent(path) else { return };
         path = above;
+    }
+}
+
+/// By number: a file that has taken the name meanwhile is an object.
+async fn remove_directory(remote: &Remote, path: &str) -> Result<bool> {
+    match remote.status(path).await?.filter(|status| status.is_directory) {
+        Some(directory) => remote.delete(&directory.path()).await,
+        None => Ok(false),
     }
 }

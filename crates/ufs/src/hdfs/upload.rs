@@ -9,6 +9,7 @@ use hdfs_native::file::FileWriter;
 use super::meta::{self, remote_etag};
 use super::paths;
 use super::remote::{Remote, Status};
+use super::walk::must_be_there;
 use crate::file_meta::FileIdentity;
 use crate::{Condition, Error, ErrorKind, Result, Stored, Upload};
 
@@ -19,15 +20,17 @@ const TOUCH_INTERVAL: Duration = Duration::from_secs(5);
 /// A file that is not an object yet.
 pub(super) struct Temporary<'a> {
     remote: &'a Remote,
+    /// The directory of the mount.
+    base: &'a str,
     path: String,
 }
 
 impl<'a> Temporary<'a> {
-    pub(super) fn new(remote: &'a Remote, target: &str, name: &str) -> Self {
-        Self { remote, path: paths::join(paths::parent(target).unwrap_or("/"), name) }
+    pub(super) fn new(remote: &'a Remote, base: &'a str, target: &str, name: &str) -> Self {
+        Self { remote, base, path: paths::join(paths::parent(target).unwrap_or("/"), name) }
     }
 
-    /// Writes the bytes, the time and the metadata.
+    /// Writes the bytes, the metadata and the time.
     pub(super) async fn write(&self, upload: &Upload) -> Result<FileIdentity> {
         // Whatever is lost here has changed no object.
         self.try_write(upload).await.map_err(|error| match error.kind {
@@ -37,16 +40,28 @@ impl<'a> Temporary<'a> {
     }
 
     async fn try_write(&self, upload: &Upload) -> Result<FileIdentity> {
-        let mut writer = self.remote.create(&self.path).await?;
+        let mut writer = self.create().await?;
         let number = writer.file_id().unwrap_or_default();
         self.copy(&mut writer, upload).await?;
         self.remote.close(writer).await?;
         let modified_ms = upload.info.last_modified_ms;
-        self.remote.set_modified(&self.path, modified_ms).await?;
         let modified_ns = i128::from(modified_ms) * 1_000_000;
         let file = FileIdentity { number, modified_ns, size: upload.info.size };
         meta::write(self.remote, &self.path, file, upload).await?;
+        // Last: a time that is long ago makes the file a leftover to the sweep of another worker.
+        self.remote.set_modified(&self.path, modified_ms).await?;
         Ok(file)
+    }
+
+    /// Makes the directories on the way, but not that of the mount: it may have been moved away.
+    async fn create(&self) -> Result<FileWriter> {
+        match self.remote.create(&self.path, false).await {
+            Err(error) if error.kind == ErrorKind::NotFound => {
+                must_be_there(self.remote, self.base).await?;
+                self.remote.create(&self.path, true).await
+            }
+            created => created,
+        }
     }
 
     async fn copy(&self, writer: &mut FileWriter, upload: &Upload) -> Result<()> {

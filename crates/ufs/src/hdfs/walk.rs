@@ -43,6 +43,15 @@ pub(super) fn no_directory(base: &str) -> Error {
     Error::new(ErrorKind::NoBucket, format!("the directory {base} behind the mount does not exist in HDFS"))
 }
 
+/// # Errors
+/// `NoBucket` when the directory of the mount is gone.
+pub(super) async fn must_be_there(remote: &Remote, base: &str) -> Result<()> {
+    match remote.status(base).await? {
+        Some(status) if status.is_directory => Ok(()),
+        Some(_) | None => Err(no_directory(base)),
+    }
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Walked {
     Whole,

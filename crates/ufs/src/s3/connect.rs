@@ -49,6 +49,9 @@ pub struct S3Client {
     pub(super) groups_in_circles: Arc<AtomicBool>,
     /// Multipart uploads of this process that are in flight.
     pub(super) uploads: Arc<Mutex<HashSet<String>>>,
+    /// Buckets that have answered an upload in one piece with an ETag that was not the MD5 of the content. One bucket
+    /// of an endpoint may encrypt its objects, and others not.
+    pub(super) opaque_etags: Arc<Mutex<HashSet<String>>>,
 }
 
 impl S3Client {
@@ -99,7 +102,16 @@ pub async fn connect(endpoint: Option<&str>, region: Option<&str>, options: &Ope
     }
     let (sdk, observer) = (Client::from_conf(config.build()), options.observer.clone());
     let is_amazon = asks_amazon(&sdk).await;
-    Ok(S3Client { sdk, observer, skew, speaker, is_amazon, groups_in_circles: Arc::default(), uploads: Arc::default() })
+    Ok(S3Client {
+        sdk,
+        observer,
+        skew,
+        speaker,
+        is_amazon,
+        groups_in_circles: Arc::default(),
+        uploads: Arc::default(),
+        opaque_etags: Arc::default(),
+    })
 }
 
 /// Whether requests of a client go to Amazon. An endpoint may also come from the environment, or from a profile for

@@ -324,36 +324,53 @@ impl Direct {
         request.map(SdkBody::from).try_into().map_err(SdkError::construction_failure)
     }
 
-    /// A body that fails when nothing comes for too long, and fails at its end when it does not match its checksum.
+    /// A body that fails when nothing comes for too long, or when it does not match its checksum. The last piece comes
+    /// only after the comparison: a reader that knows the length does not wait for the end behind it.
     pub(super) fn watched(&self, body: ByteStream, expected: Option<Checksum>, context: String) -> ByteStream {
         let clock = Arc::clone(&self.clock);
         let expected = expected.map(|checksum| (Hasher::new(checksum.algorithm), checksum));
         let failed = move |problem: &str| Error::new(ErrorKind::Unavailable, format!("{context}: {problem}"));
-        let next = move |state: Option<(ByteStream, Option<(Hasher, Checksum)>)>| {
+        let next = move |state: Option<Watching>| {
             let (clock, failed) = (Arc::clone(&clock), failed.clone());
             async move {
-                let (mut body, mut expected) = state?;
-                let next = tokio::select! {
-                    biased;
-                    next = body.next() => next,
-                    () = clock.sleep(STALL) => return Some((Err(failed("the body has stalled")), None)),
-                };
-                match (next, &mut expected) {
-                    (Some(Ok(data)), hashing) => {
-                        hashing.iter_mut().for_each(|(hasher, _)| hasher.update(&data));
-                        Some((Ok(data), Some((body, expected))))
-                    }
-                    (Some(Err(error)), _) => Some((Err(error), None)),
-                    (None, _) => {
-                        let (hasher, checksum) = expected?;
-                        let differs = hasher.finish() != checksum;
-                        differs.then(|| (Err(failed("the body does not match its checksum")), None))
+                let mut state = state?;
+                loop {
+                    let next = tokio::select! {
+                        biased;
+                        next = state.body.next() => next,
+                        () = clock.sleep(STALL) => return Some((Err(failed("the body has stalled")), None)),
+                    };
+                    match (next, &mut state.expected) {
+                        (Some(Ok(data)), None) => return Some((Ok(data), Some(state))),
+                        (Some(Ok(data)), Some((hasher, _))) => {
+                            hasher.update(&data);
+                            if let Some(before) = state.held.replace(data) {
+                                return Some((Ok(before), Some(state)));
+                            }
+                        }
+                        (Some(Err(error)), _) => return Some((Err(error), None)),
+                        (None, _) => {
+                            let (hasher, checksum) = state.expected?;
+                            if hasher.finish() != checksum {
+                                return Some((Err(failed("the body does not match its checksum")), None));
+                            }
+                            return state.held.map(|last| (Ok(last), None));
+                        }
                     }
                 }
             }
         };
-        futures::stream::unfold(Some((body, expected)), next).boxed()
+        let watching = Watching { body, expected, held: None };
+        futures::stream::unfold(Some(watching), next).boxed()
     }
+}
+
+/// A body on its way, and what it is compared with.
+struct Watching {
+    body: ByteStream,
+    expected: Option<(Hasher, Checksum)>,
+    /// The last piece that has come, while there is a comparison.
+    held: Option<Bytes>,
 }
 
 /// What the server says about an error: a document with one `Code` and one `Message`, neither of which contains

@@ -5,6 +5,7 @@ use std::io;
 
 use aws_sdk_s3::error::{ProvideErrorMetadata, SdkError};
 use aws_smithy_runtime_api::client::orchestrator::HttpResponse;
+use hyper_util::client::legacy::Error as HttpError;
 
 use crate::{Error, ErrorKind};
 
@@ -159,14 +160,15 @@ fn chain<'a>(error: &'a (dyn StdError + 'static)) -> impl Iterator<Item = &'a (d
     std::iter::successors(Some(error), |error| -> Option<&'a (dyn StdError + 'static)> { StdError::source(*error) })
 }
 
-/// There was no connection, so nothing was sent.
+/// There was no connection, so nothing was sent. The kernel also says of an open connection that its host is out of
+/// reach: only while one is made, that means the same.
 fn never_connected(error: &(dyn StdError + 'static)) -> bool {
+    let is_connecting = chain(error).any(|error| error.downcast_ref::<HttpError>().is_some_and(HttpError::is_connect));
     chain(error).any(|error| {
-        let refused = error.downcast_ref::<io::Error>().is_some_and(|error| {
-            matches!(
-                error.kind(),
-                io::ErrorKind::ConnectionRefused | io::ErrorKind::HostUnreachable | io::ErrorKind::NetworkUnreachable
-            )
+        let refused = error.downcast_ref::<io::Error>().is_some_and(|error| match error.kind() {
+            io::ErrorKind::ConnectionRefused => true,
+            io::ErrorKind::HostUnreachable | io::ErrorKind::NetworkUnreachable => is_connecting,
+            _ => false,
         });
         refused || error.to_string().contains("HTTP connect timeout")
     })
@@ -178,7 +180,31 @@ fn lacks_credentials(error: &(dyn StdError + 'static)) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use aws_sdk_s3::operation::put_object::PutObjectError;
+    use aws_smithy_runtime_api::client::result::ConnectorError;
+    use bytes::Bytes;
+    use http_body_util::Empty;
+    use hyper_util::client::legacy::Client;
+    use hyper_util::rt::TokioExecutor;
+
     use super::*;
+
+    fn of_write(error: Box<dyn StdError + Send + Sync>) -> ErrorKind {
+        let error: SdkError<PutObjectError, HttpResponse> = SdkError::dispatch_failure(ConnectorError::io(error));
+        classify(error, Effect::Write, || "put".to_owned()).kind
+    }
+
+    #[tokio::test]
+    async fn a_host_is_out_of_reach_before_or_after_a_write_was_sent() {
+        let client = Client::builder(TokioExecutor::new()).build_http::<Empty<Bytes>>();
+        // No connection can be made to all hosts at once.
+        let connecting = client.get("http://255.255.255.255:9/".parse().unwrap()).await.unwrap_err();
+        assert_eq!(of_write(connecting.into()), ErrorKind::Unavailable);
+        for kind in [io::ErrorKind::HostUnreachable, io::ErrorKind::NetworkUnreachable] {
+            assert_eq!(of_write(io::Error::from(kind).into()), ErrorKind::Ambiguous, "{kind}");
+        }
+        assert_eq!(of_write(io::Error::from(io::ErrorKind::ConnectionRefused).into()), ErrorKind::Unavailable);
+    }
 
     #[test]
     fn only_what_s3_says_is_said_of_the_request() {

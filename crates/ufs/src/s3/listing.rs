@@ -52,7 +52,11 @@ impl S3Store {
                 output => output?,
             };
             seen.extend(token);
-            token = output.next_continuation_token().filter(|_| output.is_truncated() == Some(true)).map(str::to_owned);
+            let is_truncated = output.is_truncated() == Some(true);
+            token = output.next_continuation_token().filter(|_| is_truncated).map(str::to_owned);
+            if is_truncated && token.is_none() {
+                return Err(goes_nowhere(&format!("list {}", self.bucket)));
+            }
             if token.as_ref().is_some_and(|token| seen.contains(token)) {
                 if delimiter == "/" {
                     return Err(in_circles(format!("list {}", self.bucket)));
@@ -188,6 +192,12 @@ fn first_of(mut page: ListPage) -> ListPage {
 
 fn in_circles(context: String) -> Error {
     Error::new(ErrorKind::Unavailable, format!("{context}: the continuation token leads to the same page again"))
+}
+
+/// A name would continue the listing only where the server knows `start-after`, and leaves nothing out behind it.
+fn goes_nowhere(context: &str) -> Error {
+    let problem = "the page is truncated, but has no continuation token: does the server know ListObjectsV2?";
+    Error::new(ErrorKind::Unavailable, format!("{context}: {problem}"))
 }
 
 /// A wider listing that contains all of another one whose prefix or beginning has `.`, `..` or an empty component:

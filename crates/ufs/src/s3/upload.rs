@@ -19,7 +19,7 @@ use super::listing::must_go_on;
 use super::second_look::is_of;
 use super::source::{SourceError, Sum, body, other_size};
 use super::speaker::SecondLook;
-use super::{S3Store, objects};
+use super::{S3Client, S3Store, objects};
 use crate::stamp::{self, STAMP_NAME};
 use crate::{Condition, Error, ErrorKind, IsOurs, Result, Stored, UnderStore, Upload, UploadSource};
 
@@ -62,6 +62,25 @@ macro_rules! customize {
                 }
             })
     }};
+}
+
+/// A multipart upload that no sweep aborts until this is dropped: when it has ended, or is given up in the middle.
+struct InFlight<'a> {
+    client: &'a S3Client,
+    id: &'a str,
+}
+
+impl<'a> InFlight<'a> {
+    fn begin(client: &'a S3Client, id: &'a str) -> Self {
+        client.uploads.lock().insert(id.to_owned());
+        Self { client, id }
+    }
+}
+
+impl Drop for InFlight<'_> {
+    fn drop(&mut self) {
+        self.client.uploads.lock().remove(self.id);
+    }
 }
 
 impl S3Store {
@@ -114,7 +133,7 @@ impl S3Store {
         let stored = self.stored(key, etag)?;
         // The MD5 is known where it is the ETag that the client got.
         if upload.info.etag.md5().is_some_and(|md5| stored.remote_etag.md5() != Some(md5)) {
-            self.shared.has_opaque_etags.store(true, Ordering::Relaxed);
+            self.client.opaque_etags.lock().insert(self.bucket.clone());
         }
         Ok(stored)
     }
@@ -144,7 +163,7 @@ impl S3Store {
         let Some(id) = begun.upload_id() else {
             return Err(objects::incomplete(self.context("begin an upload of", key)));
         };
-        self.client.uploads.lock().insert(id.to_owned());
+        let _in_flight = InFlight::begin(&self.client, id);
         let result = self.upload_and_complete(key, upload, id, ranges).await;
         // After a lost answer, the upload may still be completed. Aborting it then could destroy what was done.
         let aborts = result.as_ref().is_err_and(|error| error.kind != ErrorKind::Ambiguous);
@@ -154,7 +173,6 @@ impl S3Store {
         {
             tracing::warn!(error = %error, "an incomplete multipart upload could not be aborted, and its parts take space in the under store: abort it, or set a lifecycle rule (AbortIncompleteMultipartUpload)");
         }
-        self.client.uploads.lock().remove(id);
         result
     }
 

@@ -14,7 +14,7 @@ pub(crate) async fn are_as_documented(cluster: &Cluster) {
     let proxy = Proxy::start(cluster.port).await;
     let authority = format!("127.0.0.1:{}", proxy.port);
     let store = HdfsStore::new(Env::real(), HdfsLocation { authority, ..cluster.location("/calls") }).expect("a store");
-    // What is asked once: whether the directory is there, and the defaults of the server.
+    // What is asked once: the defaults of the server.
     put(&store, "dir/first", b"1").await.expect("an upload");
     let check = |operation: &str, expected: &[(&str, usize)]| {
         let expected = expected.iter().map(|(method, times)| ((*method).to_owned(), *times)).collect();
@@ -27,6 +27,8 @@ pub(crate) async fn are_as_documented(cluster: &Cluster) {
     put(&store, "dir/object", b"1").await.expect("an upload");
     let written = [("create", 1), ("addBlock", 1), ("complete", 1), ("setTimes", 1), ("setXAttr", 1), ("rename2", 1)];
     check("PUT", &written);
+    put(&store, "new/object", b"1").await.expect("an upload");
+    check("PUT in a new directory", &[&written[..], &[("create", 2), ("getFileInfo", 1)]].concat());
     store.put(&key("dir/new"), upload(b"1", Condition::Absent)).await.expect("an upload");
     check("PUT if absent", &[&written[..], &[("getFileInfo", 1)]].concat());
     let head = store.head(&key("dir/object")).await.expect("an object");
@@ -45,7 +47,7 @@ pub(crate) async fn are_as_documented(cluster: &Cluster) {
     store.list(&prefix).await.expect("a list");
     check("list of a directory", &[("getListing", 1)]);
     store.delete(&key("dir/object"), Condition::Always).await.expect("a deletion");
-    check("DELETE", &[("getFileInfo", 1), ("delete", 2)]);
+    check("DELETE", &[("getFileInfo", 2), ("delete", 2)]);
     store.make_durable(&key("dir/new")).await.expect("a sync");
     check("make durable", &[("getFileInfo", 1), ("setTimes", 1)]);
     let never = Condition::Matches(ETag::new("other"));

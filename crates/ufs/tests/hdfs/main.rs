@@ -4,6 +4,7 @@ mod calls;
 mod cluster;
 mod faults;
 mod proxy;
+mod races;
 mod support;
 
 use std::collections::BTreeSet;
@@ -40,6 +41,9 @@ async fn a_directory_and_a_root_keep_their_promises() {
     a_nameservice_leads_to_the_node_that_answers(&cluster).await;
     leftovers_are_swept(&cluster).await;
     lost_answers_are_cleared_up(&cluster).await;
+    races::a_sweep_removes_no_object_that_was_put_into_place_meanwhile(&cluster).await;
+    races::an_object_that_takes_the_name_of_an_empty_directory_stays(&cluster).await;
+    races::an_upload_does_not_make_the_directory_of_the_mount_again(&cluster).await;
     calls::are_as_documented(&cluster).await;
 }
 

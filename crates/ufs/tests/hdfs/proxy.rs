@@ -1,4 +1,4 @@
-//! Stands between the store and the NameNode: counts calls, and loses requests or answers.
+//! Stands between the store and the NameNode: counts calls, holds them back, and loses requests or answers.
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
@@ -9,6 +9,7 @@ use parking_lot::Mutex;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::oneshot;
 
 /// Follows the name of the method in the header of a call: field 2, and its length.
 const INTERFACE: &[u8] = b"\x12\x2eorg.apache.hadoop.hdfs.protocol.ClientProtocol";
@@ -23,10 +24,50 @@ pub(crate) enum Lost {
     Answer,
 }
 
+/// A call that is to be held back, and all that follow on its connection.
+struct Hold {
+    method: &'static str,
+    /// How many calls of the method pass before.
+    passes: usize,
+    arrived: oneshot::Sender<()>,
+    release: oneshot::Receiver<()>,
+}
+
+/// The other side of a [`Hold`].
+pub(crate) struct Held {
+    arrived: oneshot::Receiver<()>,
+    release: oneshot::Sender<()>,
+}
+
+impl Held {
+    /// Waits until the call has come.
+    pub(crate) async fn arrived(&mut self) {
+        (&mut self.arrived).await.expect("a proxy that runs");
+    }
+
+    pub(crate) fn release(self) {
+        self.release.send(()).expect("a connection that is open");
+    }
+}
+
 #[derive(Default)]
 struct State {
     calls: Mutex<BTreeMap<String, usize>>,
     loses: Mutex<Option<(&'static str, Lost)>>,
+    holds: Mutex<Option<Hold>>,
+}
+
+impl State {
+    /// How this call is to be held back.
+    fn hold(&self, method: &str) -> Option<Hold> {
+        let mut holds = self.holds.lock();
+        let hold = holds.as_mut().filter(|hold| hold.method == method)?;
+        if hold.passes == 0 {
+            return holds.take();
+        }
+        hold.passes -= 1;
+        None
+    }
 }
 
 pub(crate) struct Proxy {
@@ -52,6 +93,13 @@ impl Proxy {
     /// Once, of the next call of this method.
     pub(crate) fn lose(&self, method: &'static str, lost: Lost) {
         *self.state.loses.lock() = Some((method, lost));
+    }
+
+    /// Once, the next call of this method after `passes` others.
+    pub(crate) fn hold(&self, method: &'static str, passes: usize) -> Held {
+        let ((arrived, is_arrived), (release, is_released)) = (oneshot::channel(), oneshot::channel());
+        *self.state.holds.lock() = Some(Hold { method, passes, arrived, release: is_released });
+        Held { arrived: is_arrived, release }
     }
 
     /// The calls since the last time this was asked.
@@ -91,6 +139,11 @@ async fn requests(
                 let is_hit = loses.is_some_and(|(hit, _)| hit == method);
                 if is_hit { loses.take() } else { None }
             };
+            if let Some(hold) = state.hold(&method) {
+                // A test that does not wait for it lets it pass.
+                let _ = hold.arrived.send(());
+                let _ = hold.release.await;
+            }
             *state.calls.lock().entry(method).or_default() += 1;
             match lost {
                 Some((_, Lost::Request)) => return Ok(()),

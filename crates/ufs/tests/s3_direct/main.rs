@@ -1,6 +1,7 @@
 //! The two ways of sending a request to S3, with the SDK and around it, send the same and understand the same.
 
 mod gateways;
+mod wrong_bodies;
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
@@ -14,14 +15,16 @@ use forebay_types::{
     Algorithm, BucketName, ByteRange, ByteSize, Checksum, ChecksumKind, Checksums, ETag, Generation, ObjectInfo,
     ObjectKey, Period, SystemHeaders,
 };
-use forebay_ufs::s3::{S3Credentials, S3EndpointRoot, S3Settings, S3Store, connect};
+use forebay_ufs::s3::{S3Client, S3Credentials, S3EndpointRoot, S3Settings, S3Store, connect};
 use forebay_ufs::{
-    BucketRoot, Condition, ErrorKind, ListRequest, OpenOptions, UnderStore, Upload, conformance, open_mount, open_root,
+    BucketRoot, ByteStream, Condition, ErrorKind, ListRequest, OpenOptions, UnderStore, Upload, UploadSource,
+    conformance, open_mount, open_root,
 };
-use futures::TryStreamExt;
+use futures::{StreamExt, TryStreamExt};
 use parking_lot::Mutex;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Notify;
 
 /// What a server sees of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -189,6 +192,22 @@ const FOUND: &str = concat!(
     "x-amz-request-id: 1\r\n\r\nabcd",
 );
 
+/// The same bytes as those of a whole object.
+fn whole() -> String {
+    FOUND.replace("206 X", "200 X").replace("Content-Range: bytes 3-6/10\r\n", "")
+}
+
+/// The first byte, which a GET asks for after a HEAD that says too little.
+fn first_byte() -> String {
+    let head = FOUND.replace("Content-Length: 4", "Content-Length: 1").replace("bytes 3-6/10", "bytes 0-0/10");
+    head.replace("\r\n\r\nabcd", "\r\n\r\na")
+}
+
+/// The bytes of a range to who asks for one, else the whole.
+fn ranged(seen: &Seen) -> String {
+    if seen.headers.contains_key("range") { FOUND.to_owned() } else { whole() }
+}
+
 fn described(size: u64) -> ObjectInfo {
     let headers = SystemHeaders {
         content_type: Some("text/plain".into()),
@@ -211,7 +230,7 @@ fn upload(info: ObjectInfo, body: &Bytes, condition: Condition) -> Upload {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn reads_and_deletes_ask_for_the_same() {
-    let (found, deleted) = (Recorder::answering(FOUND).await, Recorder::answering(DELETED).await);
+    let (found, deleted) = (Recorder::by(ranged).await, Recorder::answering(DELETED).await);
     let (reads, deletes) = (found.both(S3Settings::default()).await, deleted.both(S3Settings::default()).await);
     let etag = ETag::new("remote");
     for name in conformance::ODD_KEYS {
@@ -257,10 +276,41 @@ async fn an_object_is_told_of_in_the_same_way() {
     assert_eq!(asked, meaning(head.take()));
 }
 
+/// Some stores have ETags that only look like MD5s. Which bucket does is known to both lanes once one of them has
+/// uploaded something.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_an_upload_shows_of_etags_is_known_to_both_lanes() {
+    let stamp = Mutex::new(String::new());
+    let server = Recorder::by(move |seen| {
+        let mut stamp = stamp.lock();
+        if let Some(written) = seen.headers.get("x-amz-meta-forebay-stamp") {
+            stamp.clone_from(written);
+        }
+        let length = if seen.method == "HEAD" { 4 } else { 0 };
+        let stamp = format!("x-amz-meta-forebay-stamp: {stamp}\r\n");
+        let etag = "d1".repeat(16);
+        format!("HTTP/1.1 200 X\r\nETag: \"{etag}\"\r\nContent-Length: {length}\r\n{stamp}x-amz-request-id: 1\r\n\r\n")
+    })
+    .await;
+    let options = Recorder::options(S3Settings::default());
+    let client = connect(Some(&server.endpoint), Some("eu-west-3"), &options).await.expect("a client");
+    let store = |client: &S3Client, bucket: &'static str| {
+        S3Store::new(Env::real(), client.clone(), bucket, "", S3Settings::default())
+    };
+    let (foreground, background) = (store(&client, "bucket"), store(&client.apart(), "bucket"));
+    let info = ObjectInfo::new(4, ETag::new(&"0a".repeat(16)), 1_700_000_000_123);
+    let upload = upload(info, &Bytes::from_static(b"body"), Condition::Always);
+    foreground.put(&key("a"), upload).await.unwrap();
+    let stamp = background.head(&key("a")).await.unwrap().stamp;
+    assert_eq!(stamp.map(|stamp| stamp.generation), Some(Generation(7)));
+    // Other buckets of the endpoint may have MD5s.
+    assert_eq!(store(&client, "other").head(&key("a")).await.unwrap().stamp, None);
+}
+
 /// Only for a whole object: the checksum says nothing about a part of it.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_damaged_body_is_noticed_at_its_end() {
-    let damaged = Recorder::answering(FOUND.replace("abcd", "abxd")).await;
+    let damaged = Recorder::by(|seen| ranged(seen).replace("abcd", "abxd")).await;
     for store in damaged.both(S3Settings::default()).await {
         let whole = store.get(&key("a"), None, None).await.unwrap().stream.try_collect::<Vec<_>>().await;
         assert_eq!(whole.unwrap_err().kind, ErrorKind::Unavailable);
@@ -271,7 +321,8 @@ async fn a_damaged_body_is_noticed_at_its_end() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn checksums_of_2026_that_the_store_has_are_told_and_compared() {
-    let lines: Vec<&str> = FOUND.split_inclusive("\r\n").filter(|line| !line.contains("forebay-stamp")).collect();
+    let whole = whole();
+    let lines: Vec<&str> = whole.split_inclusive("\r\n").filter(|line| !line.contains("forebay-stamp")).collect();
     for algorithm in Algorithm::ALL.into_iter().filter(|algorithm| algorithm.is_of_2026()) {
         let mut hasher = forebay_ufs::Hasher::new(algorithm);
         hasher.update(b"abcd");
@@ -425,9 +476,10 @@ async fn an_object_is_gone_only_when_s3_says_so() {
     let missing = "<Error><Code>NoSuchKey</Code></Error>";
     let gone = format!("HTTP/1.1 404 X\r\nContent-Length: {}\r\n\r\n{missing}", missing.len());
     let head = gone.trim_end_matches(missing);
+    let first = first_byte();
     for (get, kind) in [
         (gone.as_str(), ErrorKind::NotFound),
-        (FOUND, ErrorKind::Unavailable),
+        (first.as_str(), ErrorKind::Unavailable),
         ("HTTP/1.1 416 X\r\nContent-Length: 0\r\n\r\n", ErrorKind::Unavailable),
     ] {
         let server = Recorder::by_method(&[("HEAD", head), ("GET", get)]).await;
@@ -442,7 +494,7 @@ async fn an_object_is_gone_only_when_s3_says_so() {
     let server = Recorder::by(move |seen| match seen.method.as_str() {
         "HEAD" if asked.fetch_add(1, Ordering::Relaxed).is_multiple_of(2) => absent.clone(),
         "HEAD" => present.to_owned(),
-        _ => FOUND.to_owned(),
+        _ => first.clone(),
     })
     .await;
     for store in server.both(S3Settings::default()).await {
@@ -541,6 +593,44 @@ async fn checksums_of_parts_are_our_own_where_nobody_tells_them() {
     // It does not matter either when that proxy also begins to remove the ids of requests.
     is_stripped.store(true, Ordering::SeqCst);
     assert_eq!(put().await, Ok(ETag::new("two")));
+}
+
+/// Yields nothing, and tells when it is asked.
+struct Silent(Arc<Notify>);
+
+impl UploadSource for Silent {
+    fn stream(&self, _range: ByteRange) -> ByteStream {
+        self.0.notify_one();
+        futures::stream::pending().boxed()
+    }
+}
+
+/// As at the end of a worker's lease.
+#[tokio::test(flavor = "multi_thread")]
+async fn parts_of_an_upload_that_was_given_up_are_swept() {
+    let server = Recorder::by(|seen| {
+        let document = match seen.method.as_str() {
+            "DELETE" => return DELETED.to_owned(),
+            "POST" => "<InitiateMultipartUploadResult><UploadId>one</UploadId></InitiateMultipartUploadResult>",
+            _ => concat!(
+                "<ListMultipartUploadsResult><IsTruncated>false</IsTruncated><Upload><Key>a prefix/a</Key>",
+                "<UploadId>one</UploadId><Initiated>2015-10-21T07:28:00.000Z</Initiated></Upload>",
+                "</ListMultipartUploadsResult>"
+            ),
+        };
+        format!("HTTP/1.1 200 X\r\nx-amz-request-id: 1\r\nContent-Length: {}\r\n\r\n{document}", document.len())
+    })
+    .await;
+    let settings = S3Settings { multipart_threshold: ByteSize(1), sweep_uploads: true, ..S3Settings::default() };
+    let [store, _] = server.both(settings).await;
+    let (name, asked) = (key("a"), Arc::new(Notify::new()));
+    let put = upload(described(4), &Bytes::new(), Condition::Always);
+    let put = Upload { source: Arc::new(Silent(Arc::clone(&asked))), ..put };
+    tokio::select! {
+        _ = store.put(&name, put) => panic!("its source yields nothing"),
+        () = asked.notified() => {}
+    }
+    assert_eq!(store.sweep(Duration::ZERO, &|_| true).await.expect("a sweep"), 1);
 }
 
 /// A gateway to a file system would resolve the key, and reach what the prefix and the grants of a key do not cover.
@@ -748,6 +838,19 @@ async fn a_list_that_goes_in_circles_is_an_error() {
     let [store, _] = server.both(S3Settings::default()).await;
     let error = store.list(&ListRequest { limit: 1, ..ListRequest::default() }).await.unwrap_err();
     assert_eq!((error.kind, server.seen.lock().len()), (ErrorKind::Unavailable, 2), "{error}");
+}
+
+/// From a server that knows only ListObjects, or behind a proxy that removes the token.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_list_that_does_not_say_how_it_goes_on_is_an_error() {
+    let document = "<ListBucketResult><IsTruncated>true</IsTruncated><Contents><Key>a prefix/a</Key><Size>1</Size>\
+                    <ETag>\"t\"</ETag></Contents></ListBucketResult>";
+    let answer = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{document}", document.len());
+    let server = Recorder::answering(answer).await;
+    let [store, _] = server.both(S3Settings::default()).await;
+    let error = store.list(&ListRequest { limit: 1000, ..ListRequest::default() }).await.unwrap_err();
+    assert_eq!(error.kind, ErrorKind::Unavailable, "{error}");
+    assert!(error.context.contains("continuation token"), "{error}");
 }
 
 /// MinIO answers with only the object of that name, if there is one.

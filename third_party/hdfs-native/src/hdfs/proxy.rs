@@ -67,8 +67,26 @@ impl ProxyCallError {
         Self::BeforeRequest(error)
     }
 
+    /// The kernel may say of an open connection that its host is out of reach, after bytes were sent. Callers must not
+    /// take that for a connection that was never made.
     fn after_request(error: HdfsError) -> Self {
-        Self::AfterRequest(error)
+        Self::AfterRequest(match error {
+            HdfsError::IOError(error) if Self::seems_unsent(error.kind()) => {
+                HdfsError::IOError(std::io::Error::new(ErrorKind::ConnectionAborted, error))
+            }
+            error => error,
+        })
+    }
+
+    fn seems_unsent(kind: ErrorKind) -> bool {
+        matches!(
+            kind,
+            ErrorKind::AddrNotAvailable
+                | ErrorKind::ConnectionRefused
+                | ErrorKind::HostUnreachable
+                | ErrorKind::NetworkUnreachable
+                | ErrorKind::NotConnected
+        )
     }
 
     fn error(&self) -> &HdfsError {
@@ -341,25 +359,9 @@ impl NameServiceProxy {
         }
     }
 
-    fn is_safe_io_error(error: &HdfsError) -> bool {
-        matches!(
-            error,
-            HdfsError::IOError(error)
-                if matches!(
-                    error.kind(),
-                    ErrorKind::AddrNotAvailable
-                        | ErrorKind::ConnectionRefused
-                        | ErrorKind::HostUnreachable
-                        | ErrorKind::NetworkUnreachable
-                        | ErrorKind::NotConnected
-                )
-        )
-    }
-
     fn is_safe_write_failover_error(error: &ProxyCallError) -> bool {
         Self::is_safe_failover_error(error.error())
             || error.is_pre_request_connection_error()
-            || Self::is_safe_io_error(error.error())
     }
 
     pub(crate) async fn call(
@@ -682,17 +684,24 @@ mod tests {
     }
 
     #[test]
-    fn test_known_unreachable_io_errors_can_fail_over_writes() {
-        let safe_errors = [
+    fn test_unreachable_io_errors_fail_over_writes_only_before_the_request() {
+        let unreachable_errors = [
             ErrorKind::AddrNotAvailable,
             ErrorKind::ConnectionRefused,
             ErrorKind::HostUnreachable,
             ErrorKind::NetworkUnreachable,
             ErrorKind::NotConnected,
         ];
-        for kind in safe_errors {
-            let error = ProxyCallError::after_request(HdfsError::IOError(kind.into()));
+        for kind in unreachable_errors {
+            let error = ProxyCallError::before_request(HdfsError::IOError(kind.into()));
             assert!(NameServiceProxy::is_safe_write_failover_error(&error));
+            let error = ProxyCallError::after_request(HdfsError::IOError(kind.into()));
+            assert!(!NameServiceProxy::is_safe_write_failover_error(&error));
+            // Nor does the caller take it for a request that was not sent.
+            assert!(matches!(
+                error.into_error(),
+                HdfsError::IOError(error) if error.kind() == ErrorKind::ConnectionAborted
+            ));
         }
 
         let ambiguous_errors = [

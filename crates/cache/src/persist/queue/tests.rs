@@ -250,7 +250,11 @@ fn a_directory_with_a_long_backlog_holds_up_no_other() {
 #[test]
 fn what_was_refused_and_is_written_again_waits_no_longer_than_the_shortest_pause() {
     let (queue, clock) = queue();
-    for (key, blame) in [("refused", Blame::Object), ("held up", Blame::UnderStore)] {
+    for (key, blame, is_in_flight) in [
+        ("refused", Blame::Object, false),
+        ("held up", Blame::UnderStore, false),
+        ("refused after it was overwritten", Blame::Object, true),
+    ] {
         let key = path(key);
         queue.push(key.clone(), entry(1));
         let mut pause = Duration::ZERO;
@@ -259,11 +263,23 @@ fn what_was_refused_and_is_written_again_waits_no_longer_than_the_shortest_pause
             assert_eq!(take(&queue), Some(key.clone()));
             pause = queue.failed(&key, blame).pause;
         }
+        if is_in_flight {
+            clock.advance(pause);
+            assert_eq!(take(&queue), Some(key.clone()));
+        }
         queue.push(key.clone(), entry(2));
+        if is_in_flight {
+            queue.failed(&key, blame);
+        }
         let is_hurried = blame == Blame::Object;
         assert_eq!(queue.next_try(&key) == Some(Duration::from_secs(1)), is_hurried, "{key}");
         clock.advance(Duration::from_secs(1));
         assert_eq!(take(&queue).is_some(), is_hurried, "{key}");
+        if is_in_flight {
+            assert!(queue.failed(&key, blame).pause <= Duration::from_secs(1), "the first failure of this version");
+            clock.advance(Duration::from_secs(1));
+            assert_eq!(take(&queue), Some(key.clone()));
+        }
         if !is_hurried {
             clock.advance(CIRCUIT_PAUSE_MAX.max(pause));
             assert_eq!(take(&queue), Some(key.clone()));

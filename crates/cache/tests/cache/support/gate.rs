@@ -33,6 +33,8 @@ pub(crate) enum Way {
     HoldAnswers,
     /// Answers to lists wait until the way is another.
     HoldLists,
+    /// Lists wait until the way is another.
+    DelayLists,
     /// HEADs are refused.
     RefuseHeads(ErrorKind),
     /// GETs send this many bytes and then fail.
@@ -66,6 +68,7 @@ struct Seen {
     puts: u64,
     waiting: usize,
     refusals: u64,
+    after_put: Option<Box<dyn FnOnce() + Send>>,
 }
 
 /// A request that waits at the gate, until it passes or is given up.
@@ -148,6 +151,11 @@ impl Gate {
     /// Requests that were refused.
     pub(crate) fn refusals(&self) -> u64 {
         self.seen.lock().refusals
+    }
+
+    /// Does this when the next PUT is done, before anybody hears its answer.
+    pub(crate) fn after_next_put(&self, then: impl FnOnce() + Send + 'static) {
+        self.seen.lock().after_put = Some(Box::new(then));
     }
 
     /// Carries out the oldest write that got no answer, and says how that went.
@@ -254,7 +262,12 @@ impl UnderStore for Gate {
         assert!(*self.way.borrow() != Way::Panic, "a fault of ours, as the test wants it");
         self.refused(key)?;
         if !self.is_late() {
-            return self.inner.put(key, upload).await;
+            let stored = self.inner.put(key, upload).await;
+            let then = self.seen.lock().after_put.take();
+            if let Some(then) = then {
+                then();
+            }
+            return stored;
         }
         let mut bytes = BytesMut::new();
         let mut source = upload.source.stream(ByteRange::of_size(upload.info.size));
@@ -278,6 +291,7 @@ impl UnderStore for Gate {
 
     async fn list(&self, request: &ListRequest) -> Result<ListPage> {
         self.seen.lock().lists += 1;
+        self.pass(&Way::DelayLists).await;
         let answer = self.inner.list(request).await;
         self.pass(&Way::HoldLists).await;
         answer

@@ -104,6 +104,11 @@ impl Catalog for SharedCatalog {
     }
 
     async fn commit(&self, transaction: Transaction) -> forebay_catalog::Result<u64> {
+        let is_of_key = |write: &ValueWrite| forebay_catalog::records::parse_object_key(&write.key).is_some();
+        if self.lease() == Some(Duration::ZERO) && transaction.writes.iter().any(is_of_key) {
+            let problem = "the lease is over";
+            return Err(forebay_catalog::Error::new(forebay_catalog::ErrorKind::Unavailable, problem));
+        }
         if let Some(others) = self.others.as_ref().filter(|_| !transaction.checks.is_empty()) {
             let writes = std::mem::take(&mut *others.ahead.lock());
             if !writes.is_empty() {
