@@ -69,15 +69,19 @@ def forgets(stores):
 def test_no_redirect_is_followed(worker, stores, status):
     """Requests carry a signature, and the other host may be the metadata service of a cloud."""
     behind, elsewhere = stores
+    # Nothing is sent for what an earlier test has left without an answer that makes sense, until that is settled.
+    behind.answer = (204, {"x-amz-request-id": "1"}, b"")
+    for path in ("/bucket/object", "/doomed/object"):
+        eventually(f"{path} is settled", lambda path=path: send_signed(worker, "DELETE", path).status == 204)
+    behind.asked.clear()
     target = f"{elsewhere.endpoint}/latest/meta-data/iam"
     behind.fail_with(status, "TemporaryRedirect", TOLD, {"Location": target, "x-amz-bucket-region": "eu-west-1"})
     for method, path, body in QUESTIONS:
         answer = send_signed(worker, method, path, body=body)
         # An upload begins here, and goes there when it is complete.
-        assert answer.status >= 400 or method == "POST", (method, path, answer)
+        assert (answer.status == 200) if method == "POST" else (answer.status >= 400), (method, path, answer)
         assert elsewhere.endpoint.encode() not in answer.body and "location" not in answer.headers, answer
-    # It is not asked for what earlier requests left without an answer that makes sense.
-    assert len(behind.asked) > len(QUESTIONS) / 2 and elsewhere.asked == []
+    assert len(behind.asked) >= len(QUESTIONS) - 2 and elsewhere.asked == []
 
 
 @pytest.mark.parametrize(
