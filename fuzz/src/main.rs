@@ -3,15 +3,13 @@
 
 #![no_main]
 
-mod catalog;
-mod configuration;
-mod directory;
-mod requests;
-mod text;
+#[path = "targets.rs"]
+mod targets;
 
 use std::sync::OnceLock;
 
 use libfuzzer_sys::fuzz_target;
+use targets::{TARGETS, Target};
 
 /// The configuration is a part of the binary, which no other package can name.
 #[path = "../../crates/forebay/src"]
@@ -22,38 +20,6 @@ mod product {
     pub(crate) mod store_settings;
 }
 use product::{config, failure, store_settings};
-
-type Target = fn(&[u8]);
-
-const TARGETS: [(&str, Target); 27] = [
-    ("cache-metadata", forebay_cache::fuzz::metadata),
-    ("catalog-keys", catalog::keys),
-    ("catalog-records", catalog::records),
-    ("configuration", configuration::file),
-    ("directory-keys", directory::keys),
-    ("policies", text::policies),
-    ("s3-chunks", forebay_s3::fuzz::chunked),
-    ("s3-digests", forebay_s3::fuzz::digests),
-    ("s3-documents", forebay_s3::fuzz::document),
-    ("s3-forms", forebay_s3::fuzz::form),
-    ("s3-head", forebay_s3::fuzz::head),
-    ("s3-header-values", forebay_s3::fuzz::header_values),
-    ("s3-host", forebay_s3::fuzz::host),
-    ("s3-parameters", forebay_s3::fuzz::parameters),
-    ("s3-requests", requests::requests),
-    ("s3-signatures", forebay_s3::fuzz::signature),
-    ("s3-tokens", forebay_s3::fuzz::token),
-    ("stamp", forebay_ufs::fuzz::stamp),
-    ("store-damage", forebay_store::fuzz::damage),
-    ("store-heads", forebay_store::fuzz::head),
-    ("store-records", forebay_store::fuzz::record),
-    ("store-segment", forebay_store::fuzz::segment),
-    ("store-snapshot", forebay_store::fuzz::snapshot),
-    ("names", text::names),
-    ("under-store-urls", text::urls),
-    ("units", text::units),
-    ("users-file", forebay_auth::fuzz::users_file),
-];
 
 /// The target to run. Without one, or for `list`, the names are printed.
 fn target() -> Target {

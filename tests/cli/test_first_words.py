@@ -19,7 +19,7 @@ def test_mounts_and_health_say_what_can_be_used(cli):
 
 def test_the_configuration_is_shown_without_secrets_and_with_its_sources(cli, tmp_path):
     file = tmp_path / "forebay.toml"
-    file.write_text('[server]\nregion = "eu-1"\nroot_access_key = "root"\nroot_secret_key = "hunter2"\n')
+    file.write_text('[server]\nregion = "eu-1"\nroot_access_key = "root"\nroot_secret_key = "hunter2hunter2"\n')
     entries = {entry["name"]: entry for entry in cli.json("config", "show", "--config", file)}
     assert entries["server.region"]["value"] == "eu-1" and entries["server.region"]["source"].endswith("forebay.toml:2")
     assert "hunter2" not in json.dumps(entries) and "store.size" not in entries

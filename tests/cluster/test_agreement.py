@@ -1,5 +1,7 @@
 """Workers of a cluster compare what all of them need alike, and tell operators what differs."""
 
+import pytest
+
 from harness.cluster import wait_until_shared
 from harness.command_line import CommandLine
 from harness.faults import Clock
@@ -71,6 +73,7 @@ def test_other_settings_are_told_until_they_are_alike(cluster, tmp_path):
     assert differing(first) == {"settings": 0, "clock": 0}
 
 
+@pytest.mark.slow("a difference is reported after several looks")
 def test_a_clock_that_goes_wrong_is_told(cluster, tmp_path):
     first, second = cluster.worker("w1"), cluster.worker("w2")
     clock, variables = Clock(tmp_path), second.environment

@@ -3,6 +3,7 @@
 import concurrent.futures
 import itertools
 
+import pytest
 from botocore.exceptions import ClientError
 
 from harness.clients import refused
@@ -50,6 +51,7 @@ def test_a_bucket_is_deleted_and_created_through_any_worker(cluster, three):
     assert sum(worker.status()["pinnedBytes"] for worker in cluster.workers) == 0
 
 
+@pytest.mark.slow("many rounds; the simulation deletes buckets under writes, too")
 def test_an_acknowledged_object_is_never_in_a_bucket_that_is_gone(cluster, three):
     deletions = 0
 

@@ -137,6 +137,7 @@ def test_what_only_a_lost_worker_has_is_named_by_all(cluster):
         eventually("the end of the notice", lambda: "bytes-unavailable" not in notices(worker))
 
 
+@pytest.mark.slow("the engine is given up after several periods")
 def test_an_engine_that_is_silent_is_told_by_all(cluster):
     workers = started(cluster)
     cluster.etcd.pause()

@@ -270,6 +270,7 @@ def killed(workers):
     eventually("bytes that are lacking", lambda: wanted(rest))
 
 
+@pytest.mark.slow("a lease runs out, and a worker is started again")
 def test_what_only_a_removed_worker_had_is_missing_until_it_is_back(cluster):
     workers = started(cluster, **SLOWLY)
     written = put_many(workers, "transient") | put_many(workers, "dirty")
@@ -306,6 +307,7 @@ def test_what_only_a_removed_worker_had_is_missing_until_it_is_back(cluster):
         assert caught.value.response["Error"]["Code"] == "NoSuchKey"
 
 
+@pytest.mark.slow("a drain is waited for that does not end")
 def test_a_drain_that_can_not_end_goes_on_when_nobody_waits(cluster):
     workers = started(cluster)
     put_many(workers, "transient")
@@ -371,6 +373,7 @@ def test_a_worker_that_waits_for_its_under_store_follows_the_cluster(cluster, un
     check(workers[:3], written)
 
 
+@pytest.mark.slow("three workers are each given the time to drain")
 def test_workers_that_all_stop_do_not_wait_for_one_another(cluster):
     workers = started(cluster, FOREBAY_CLUSTER_DRAIN_ON_STOP="true", FOREBAY_CLUSTER_DRAIN_DEADLINE="1 h")
     written = put_many(workers, "transient")
@@ -385,6 +388,7 @@ def test_workers_that_all_stop_do_not_wait_for_one_another(cluster):
 
 
 @pytest.mark.parametrize("deadline", ["1 s", "1 h"])
+@pytest.mark.slow("the wait is what is tested")
 def test_a_stop_does_not_wait_for_a_drain_for_ever(cluster, deadline):
     workers = started(cluster, FOREBAY_CLUSTER_DRAIN_ON_STOP="true", FOREBAY_CLUSTER_DRAIN_DEADLINE=deadline)
     put_many(workers, "transient")

@@ -1,5 +1,7 @@
 """A job is one of all workers: each does its share, and what one of them leaves undone is done by another."""
 
+import pytest
+
 from harness.clients import boto
 from harness.cluster import CONFIG, LEASE_SECONDS, answered, wait_until_shared
 from harness.command_line import CommandLine
@@ -86,6 +88,7 @@ def test_a_job_of_one_worker_is_one_of_all(cluster, under_store):
         assert (checked["state"], checked["findings"]) == ("done", 0), command
 
 
+@pytest.mark.slow("leases run out one after the other")
 def test_the_share_of_a_worker_that_dies_is_done_by_others(cluster, under_store):
     workers = workers_before(cluster, under_store)
     first, second, third = workers
@@ -114,6 +117,7 @@ def test_the_share_of_a_worker_that_dies_is_done_by_others(cluster, under_store)
     assert job(third, number)["state"] == "cancelled"
 
 
+@pytest.mark.slow("all workers are started again; the test beside it has one job of all")
 def test_jobs_survive_a_restart_of_all(cluster, under_store):
     workers = workers_before(cluster, under_store, ("w1", "w2"))
     number = begun(workers[0], "load", f"s3://{BUCKET}/", "--rate-limit", "15 KB")

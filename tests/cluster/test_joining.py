@@ -128,6 +128,9 @@ def test_data_directories_stay_with_their_catalog(cluster, tmp_path):
     alone.kill()
     alone.command = joining
     refused(alone, "store.data_dirs", "without a cluster")
+    # The id of a directory that was retired long ago may stay in the configuration.
+    alone.more = ["--forget-directory", "0123456789abcdef"]
+    refused(alone, "store.data_dirs", "without a cluster")
     member.command = lambda: with_cluster
     member.start()
 

@@ -3,6 +3,8 @@
 import concurrent.futures
 import itertools
 
+import pytest
+
 from harness.cluster import CONFIG, LEASE_SECONDS, answered, wait_until_shared
 from harness.servers import eventually
 
@@ -34,6 +36,7 @@ def body_of(number):
     return number.to_bytes(2) * 500
 
 
+@pytest.mark.slow("300 parts of their own requests, twice")
 def test_uploads_of_many_parts_are_completed_and_aborted(cluster):
     workers = [cluster.worker(name, config=CONFIG_OF_PARTS) for name in ("w1", "w2")]
     for worker in workers:

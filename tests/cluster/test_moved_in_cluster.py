@@ -4,7 +4,7 @@ import os
 import subprocess
 
 from harness.clients import boto
-from harness.cluster import CONFIG, LEASE_SECONDS, UnderStore, start_with_bucket
+from harness.cluster import CONFIG, LEASE_SECONDS, UnderStore, start_with_bucket, wait_until_shared
 from harness.servers import eventually
 
 SHORT = CONFIG.format(lease=LEASE_SECONDS).replace('drain_timeout = "10 s"', 'drain_timeout = "100 ms"\npersist_backoff_max = "1 s"')
@@ -67,6 +67,7 @@ def test_what_waits_is_not_sent_to_a_store_that_all_workers_have_since(cluster, 
         for worker in workers:
             worker.behind = second
             worker.start()
+        wait_until_shared(workers)
         eventually("the other store is read", lambda: bodies(workers[1]) == {key: b"theirs" for key in [*KEYS, "deleted"]})
     finally:
         second.kill()

@@ -35,6 +35,7 @@ def passed_on(worker, code):
     return worker.metrics().get(f'forebay_requests_total{{operation="Forwarded",code="{code}"}}', 0)
 
 
+@pytest.mark.slow("a virtual machine is started for one request of each kind")
 def test_the_sdk_for_java_1_follows_redirects(cluster, tmp_path):
     workers = start(cluster, "known-clients")
     client = JavaV1(workers[0], tmp_path)

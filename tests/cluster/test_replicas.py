@@ -156,6 +156,7 @@ def total(worker, metric):
     return sum(value for name, value in worker.metrics().items() if name.startswith(metric))
 
 
+@pytest.mark.slow("three leases run out; the simulation loses machines in any order")
 def test_machines_are_lost_one_after_the_other(start, under_store):
     workers = start("w1", "w2", "w3")
     clients = [worker.s3() for worker in workers]
@@ -209,6 +210,7 @@ def test_a_drain_leaves_as_many_copies_as_before(start, under_store):
         assert answered(lambda: read(workers[1].s3(), key), LEASE_SECONDS + 25) == body, key
 
 
+@pytest.mark.slow("a drain is waited for that does not end")
 def test_a_drain_waits_when_too_few_workers_would_be_left(start, under_store):
     workers = start("w1", "w2")
     answered(lambda: workers[0].s3().put_object(Bucket=BUCKET, Key="scratch/two", Body=b"two copies"))
@@ -257,3 +259,11 @@ def test_a_worker_without_room_for_a_large_copy_takes_small_ones(start, cluster)
         refusals += 1
     assert refusals > 0
     assert "is out of reach" not in workers[0].log.read_text() and "roken pipe" not in workers[0].log.read_text()
+
+
+def test_a_rule_that_asks_for_more_workers_than_there_are_is_told(start):
+    shell = CommandLine(start("w1", "w2")[0])
+    done = shell.run("policy", "set", f"/{BUCKET}/three/", "--write-replicas", "3")
+    assert done.returncode == 0 and "writeReplicas asks for 3 workers, and 2 of the cluster" in done.stderr, done
+    done = shell.run("policy", "set", f"/{BUCKET}/three/", "--write-replicas", "2")
+    assert (done.returncode, done.stderr) == (0, ""), done

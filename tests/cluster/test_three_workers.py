@@ -4,6 +4,7 @@ import concurrent.futures
 import os
 import time
 
+import pytest
 from botocore.exceptions import ClientError
 
 from harness.clients import refused
@@ -114,6 +115,7 @@ def test_what_a_killed_worker_had_comes_back_with_it_or_without(cluster, three):
         assert answered(lambda: keys_of(client)) == sorted(written)
 
 
+@pytest.mark.slow("a lease runs out; the tests of forebay-cluster and the simulation pause workers")
 def test_a_worker_that_stalls_says_nothing_outdated_and_joins_again(cluster, three):
     create_bucket(three)
     written = put_many(three, "objects")

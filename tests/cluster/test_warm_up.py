@@ -1,5 +1,7 @@
 """A worker that gets slots takes what is cached of them over from their former homes."""
 
+import pytest
+
 from harness.clients import boto
 from harness.cluster import CONFIG, LEASE_SECONDS, answered, wait_until_shared
 from harness.command_line import CommandLine
@@ -41,6 +43,7 @@ def check_all(client, bodies):
         assert answered(lambda: client.get_object(Bucket=BUCKET, Key=key)["Body"].read()) == body, key
 
 
+@pytest.mark.slow("two workers are warmed up; the test before it has the same for a drain")
 def test_a_worker_that_joins_reads_little_from_the_under_store(cluster, under_store):
     workers = three_workers(cluster, under_store)
     for worker in workers[:2]:

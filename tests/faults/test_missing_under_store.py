@@ -117,6 +117,70 @@ def test_a_directory_that_is_unmounted_while_the_server_runs_is_out_of_reach(lak
     eventually("no notice", lambda: not told(), 60)
 
 
+@pytest.fixture
+def buckets(start):
+    """A server with two buckets, each with the object `before` in the under store."""
+    server = start(mode="WRITE_BACK")
+    s3 = boto(server)
+    s3.create_bucket(Bucket="other")
+    for bucket in (server.bucket, "other"):
+        s3.put_object(Bucket=bucket, Key="before", Body=b"1")
+    server.wait_until_drained()
+    server.place = server.under / server.bucket
+    return server
+
+
+def leave_an_empty_directory(place):
+    """As a disk does that was mounted there. Returns where the other one is now."""
+    away, empty = (place.parent.with_name(name) for name in ("away", "empty"))
+    empty.mkdir()
+    place.rename(away)
+    empty.rename(place)
+    return away
+
+
+def test_an_empty_directory_of_a_bucket_is_refused_when_changes_of_its_objects_wait(buckets):
+    place = buckets.place
+    away = leave_an_empty_directory(place)
+    boto(buckets).delete_object(Bucket=buckets.bucket, Key="before")
+    buckets.kill()
+    code, said = ended_start(buckets)
+    expected = f"the directory {place} of the bucket {buckets.bucket} is empty"
+    assert code == 1 and expected in said and "not mounted" in said and ".forebay" in said, said
+    assert not list(place.iterdir())
+    place.rmdir()
+    away.rename(place)
+    buckets.start()
+    buckets.wait_until_drained()
+    assert not (place / "before").exists()
+    # Nothing waits any more, so somebody may have emptied it.
+    assert buckets.stop() == 0
+    leave_an_empty_directory(place)
+    buckets.start()
+    boto(buckets).put_object(Bucket=buckets.bucket, Key="later", Body=b"2")
+    buckets.wait_until_drained()
+    assert (place / "later").read_bytes() == b"2"
+
+
+def test_a_bucket_whose_disk_is_unmounted_while_the_server_runs_is_out_of_reach(buckets):
+    s3, place = boto(buckets), buckets.place
+    away = leave_an_empty_directory(place)
+    # As often as it takes to open the circuit.
+    for _ in range(10):
+        refused("ServiceUnavailable|SlowDown", s3.get_object, Bucket=buckets.bucket, Key="never read")
+    for bucket in (buckets.bucket, "other"):
+        s3.put_object(Bucket=bucket, Key="meanwhile", Body=b"2")
+    s3.delete_object(Bucket=buckets.bucket, Key="before")
+    eventually("a notice", lambda: any(str(place) in str(notice) for notice in buckets.ask("notices")), 60)
+    eventually("an upload to the other bucket", lambda: buckets.status()["dirtyObjects"] == 1)
+    assert (buckets.under / "other" / "meanwhile").read_bytes() == b"2"
+    assert not list(place.iterdir())
+    # In one step: an empty directory is replaced.
+    away.rename(place)
+    buckets.wait_until_drained()
+    assert (place / "meanwhile").read_bytes() == b"2" and not (place / "before").exists()
+
+
 @pytest.mark.parametrize("has_bucket", [False, True])
 def test_a_store_without_buckets_starts_on_an_empty_directory(tmp_path, has_bucket):
     server = Forebay(tmp_path / "server")

@@ -110,7 +110,7 @@ def test_keys_of_a_mount_come_from_files_and_open_ones_are_told(tmp_path, s3_ser
     (tmp_path / "secret_key_file").chmod(0o644)
     assert "secret_key_file" in found()
     (tmp_path / "secret_key_file").chmod(0o600)
-    server.config.write_text('[server]\nroot_access_key = "root"\nroot_secret_key = "hunter2"\n')
+    server.config.write_text('[server]\nroot_access_key = "root"\nroot_secret_key = "hunter2hunter2"\n')
     server.config.chmod(0o644)
     assert "secrets-readable" in found() and str(server.config) in found()
     server.config.chmod(0o600)

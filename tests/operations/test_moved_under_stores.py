@@ -116,9 +116,19 @@ def test_an_operator_may_say_that_the_new_under_store_has_the_same_objects(store
         server.start()
         server.wait_until_drained()
         assert boto(second).get_object(Bucket="lake", Key="key")["Body"].read() == b"mine"
+
+        def reminds():
+            return any(notice["id"] == "moved-buckets-set" for notice in server.ask("notices"))
+
+        assert not reminds()
+        assert server.stop() == 0
+        # It has done its work, and would let a mistake pass.
+        server.start()
+        assert reminds()
         assert server.stop() == 0
         server.show(second)
         server.start()
+        assert not reminds()
         assert server.stop() == 0
     finally:
         if server.process.poll() is None:

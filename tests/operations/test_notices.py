@@ -151,7 +151,7 @@ def test_a_full_directory_under_store_is_told_with_its_reason(start, tmp_path):
             boto(server).put_object(Bucket="small", Key=f"key-{number}", Body=os.urandom(600_000))
         reason = "No space left on device"
         eventually("the reason in the log", lambda: reason in server.log.read_text())
-        eventually("the reason beside the mount", lambda: reason in CommandLine(server).text("mounts"))
+        eventually("the reason beside the mount", lambda: reason in CommandLine(server).run("mounts").stdout)
         told = eventually("the notice", lambda: notice(server, "under-store-unreachable"))
         assert reason in told["title"], told
     finally:
@@ -214,6 +214,7 @@ def test_a_users_file_with_a_mistake_is_told_until_it_is_mended(start, tmp_path)
     eventually("the end of the notice", lambda: notice(server, "users-file-refused") is None)
 
 
+@pytest.mark.slow("the test before it waits for the same look at the file")
 def test_a_users_file_without_users_is_told(start, tmp_path):
     """A tool that failed half-way leaves an empty file, and all users lose their access."""
     users = tmp_path / "users.toml"
@@ -237,6 +238,8 @@ def test_a_store_that_begins_anew_is_told_until_the_next_start(start, tmp_path):
     server = start(Forebay(tmp_path / "server"))
     told = notice(server, "store-new")
     assert told["severity"] == "info" and told["subject"] == str(server.data) and "mount" in told["cure"], told
+    # What is written until then is not in the store that is mounted again.
+    assert "forebay persist /" in told["cure"] and "TRANSIENT" in told["cure"], told
     assert "a new store has begun" in server.log.read_text()
     assert server.stop() == 0
     server.start()
@@ -269,6 +272,7 @@ def server_environment(server):
     return os.environ | {"FOREBAY_ADMIN_ENDPOINT": server.admin} | keys
 
 
+@pytest.mark.slow("a denial must last for half a minute")
 def test_clients_that_write_through_are_not_alone_with_a_denial(start, tmp_path, behind):
     """Nothing waits that could be refused, and a probe writes nothing."""
     server = start(Forebay(tmp_path / "server", "WRITE_THROUGH", behind))
@@ -281,7 +285,8 @@ def test_clients_that_write_through_are_not_alone_with_a_denial(start, tmp_path,
         refused("AccessDenied", boto(server).put_object, Bucket="kept", Key=f"key-{number}", Body=b"x")
     told = eventually("the notice", lambda: notice(server, "permission-missing"))
     assert told["severity"] == "critical" and "AccessDenied" in told["title"], told
-    assert "3 writes in a row were denied" in CommandLine(server).text("mounts")
+    mounts = CommandLine(server).run("mounts")
+    assert "3 writes in a row were denied" in mounts.stdout and (mounts.returncode, mounts.stderr) == (1, "forebay: 1 under store can't be used\n"), mounts
     behind.kill()
     behind.command = may_write
     behind.start()

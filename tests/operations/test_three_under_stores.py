@@ -56,6 +56,7 @@ def read(s3, bucket, key):
     return found["Body"].read(), found["Metadata"]
 
 
+@pytest.mark.slow("six pairs of under stores, and HDFS is started for them")
 def test_copies_go_from_each_under_store_to_each_other(hdfs, objects, worker, tmp_path):
     s3, cli = boto(worker), CommandLine(worker)
     for bucket in BUCKETS:

@@ -3,10 +3,12 @@
 //! them; until then, reads wait or get a retryable error.
 
 mod append;
+mod damaged;
 mod fetch;
 mod held;
 mod hold;
 mod renew;
+mod repair;
 mod send;
 mod sent;
 mod wanted;
@@ -16,6 +18,7 @@ use forebay_catalog::records::{self, Scope};
 use forebay_store::Object;
 use forebay_types::Generation;
 
+pub(crate) use damaged::DamagedCopies;
 pub(crate) use fetch::FETCHES_MAX;
 pub(crate) use held::HeldCopies;
 pub(crate) use send::Replicated;

@@ -50,8 +50,8 @@ pub enum ErrorKind {
     InvalidPartNumber,
     /// The path's policy or the under store's credentials refuse this.
     AccessDenied,
-    /// Pinned data fills its share, too few workers can have a copy, the disks are full, no file descriptor is left, or
-    /// no disk answers. Retry later (503 SlowDown).
+    /// Pinned data or records fill their share, the engine's database is nearly full, too few workers can have a copy,
+    /// the disks are full, no file descriptor is left, or no disk answers. Retry later (503 SlowDown).
     SlowDown,
     /// The bytes exceed what the disks or the share of pinned data can ever hold (507).
     InsufficientStorage,

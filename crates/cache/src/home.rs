@@ -14,7 +14,7 @@ use forebay_env::{Env, HashState};
 use forebay_store::Store;
 use forebay_types::{BucketName, ObjectPath};
 
-use crate::copies::{SentCopies, WantedCopies};
+use crate::copies::{DamagedCopies, SentCopies, WantedCopies};
 use crate::list::pages::Pages;
 use crate::list::positions::Positions;
 use crate::locks::{KeyLocks, WriteFence};
@@ -26,7 +26,7 @@ use crate::persist::refusals::Refusals;
 use crate::persist::settle::Settle;
 use crate::persist::{Backoff, PersistEvents, Queue};
 use crate::read::negative_cache::NegativeCache;
-use crate::read::silence::SilentBuckets;
+use crate::read::silent_buckets::SilentBuckets;
 use crate::read::single_flight::SingleFlight;
 use crate::read::stale_records::StaleRecords;
 use crate::read::validity::Validity;
@@ -70,12 +70,16 @@ pub(crate) struct Home {
     pub(crate) missing: Missing,
     /// Bytes of keys at home here that are still at other workers.
     pub(crate) copies: WantedCopies,
+    /// Of these, bytes that are here and damaged.
+    pub(crate) damaged: DamagedCopies,
     /// What other workers may read without asking.
     pub(crate) granted: GrantedLeases,
     /// Copies of writes at other workers.
     pub(crate) sent: Arc<SentCopies>,
     /// How often slots were lost.
     pub(crate) losses: AtomicU64,
+    /// How often copies were freed.
+    pub(crate) frees: AtomicU64,
 }
 
 /// The hash of the path that a part belongs to. Part locks use the upload ID and the part number, like the keys of part
@@ -137,9 +141,11 @@ impl Home {
             stale_records: StaleRecords::load(catalog.as_ref(), store, generations).await?,
             missing: Missing::default(),
             copies: WantedCopies::new(env.clone()),
+            damaged: DamagedCopies::default(),
             granted: GrantedLeases::new(env.clone(), catalog.follows_crash()),
             sent: SentCopies::new(env.clone()),
             losses: AtomicU64::new(0),
+            frees: AtomicU64::new(0),
         })
     }
 
@@ -153,6 +159,7 @@ impl Home {
     ) {
         self.backlog.replace(before, after, metrics);
         self.missing.remove(path);
+        self.damaged.changed(path, after);
         self.refusals.changed(path, after);
     }
 }

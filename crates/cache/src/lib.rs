@@ -37,6 +37,7 @@ mod write;
 use std::sync::Arc;
 
 use forebay_env::SPANS;
+use forebay_env::sync::atomic::Ordering;
 use forebay_types::{BucketName, Generation, ObjectPath, PathPolicy, PolicyRule, PolicySet, Tags};
 use forebay_ufs::S3Target;
 use futures::future::BoxFuture;
@@ -547,6 +548,13 @@ impl Cache {
     /// worker that is alone.
     pub fn is_cut_off(&self) -> bool {
         self.worker.is_cut_off()
+    }
+
+    /// Says whether the database behind the catalog is nearly full. While it is, nothing that adds a record begins: new
+    /// uploads, their parts, WRITE_BACK and TRANSIENT writes, and deletes of keys without a record. All that ends a
+    /// record continues, so that the database can empty.
+    pub fn set_catalog_nearly_full(&self, is_nearly_full: bool) {
+        self.worker.is_catalog_nearly_full.store(is_nearly_full, Ordering::SeqCst);
     }
 
     /// Takes over policies and buckets that other workers have changed, as far as the catalog has heard: call it after

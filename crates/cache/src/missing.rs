@@ -59,7 +59,7 @@ impl Missing {
         self.parts_count() > 0 && self.parts.lock().get(upload_id).is_some_and(|numbers| numbers.contains(&number))
     }
 
-    /// The part was uploaded again, or another worker has it.
+    /// The part was uploaded again, or another worker may have it.
     pub(crate) fn remove_part(&self, upload_id: &str, number: u32) {
         if self.parts_count() > 0 {
             self.change_parts(|parts| {

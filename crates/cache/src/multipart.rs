@@ -4,6 +4,7 @@
 mod activity;
 mod assemble;
 mod listing;
+mod sent;
 
 use std::sync::Arc;
 
@@ -14,12 +15,14 @@ use forebay_catalog::{Check, LocalChange, TRANSACTION_MAX, Transaction};
 use forebay_store::ValueWrite;
 use forebay_types::limits::PART_NUMBER_MAX;
 use forebay_types::{
-    Algorithm, BucketName, ChecksumKind, Checksums, Durability, ETag, ObjectKey, ObjectPath, PathPolicy, WriteMode,
+    Algorithm, BucketName, ChecksumKind, Checksums, Durability, ETag, ObjectKey, ObjectPath, PathPolicy, SystemHeaders,
+    Tags, UserMetadata, WriteMode,
 };
 use futures::FutureExt;
 
 use crate::locks::KeyGuard;
 use crate::metadata::Annex;
+use crate::space::upload_record_bytes;
 use crate::worker::Worker;
 use crate::write::put::{Pending, Source};
 use crate::write::receive::{ALGORITHM_DEFAULT, Received, check_size};
@@ -40,6 +43,7 @@ fn no_such_upload(upload: &UploadRef) -> Error {
 impl Worker {
     pub(crate) async fn create_upload(&self, request: CreateUpload) -> Result<String> {
         let CreateUpload { path, attributes, checksum_algorithm, checksum_kind, owner } = request;
+        self.check_catalog(&path)?;
         self.admit(&self.policies.resolve(&path), &path, 0)?;
         self.buckets.mount_for_write(&path).await?;
         let _write = self.buckets.begin_write(&path.bucket).await?;
@@ -55,12 +59,28 @@ impl Worker {
             checksum_algorithm,
             checksum_kind: checksum_algorithm.map(|_| kind),
             completed: None,
+            sent: None,
         };
         let upload_id = records::upload_id(&ordered_id(now_ms, &self.env.random.hex_id()), &path);
-        let key = records::upload_key(&path, &upload_id);
-        let writes = vec![ValueWrite { key, value: Some(record.encode()) }];
-        self.catalog.commit(Transaction { writes, ..Transaction::default() }).await?;
-        Ok(upload_id)
+        self.commit_upload(UploadRef { path, upload_id }, &record).await
+    }
+
+    /// Commits the record of a new upload. It takes memory for as long as the upload is open.
+    async fn commit_upload(&self, upload: UploadRef, record: &UploadRecord) -> Result<String> {
+        // What is counted here is found when the slot is lost.
+        let _lock = self.lock_end(&upload).await?;
+        let (key, value) = (records::upload_key(&upload.path, &upload.upload_id), record.encode());
+        let bytes = upload_record_bytes(&key, &value);
+        let Some(room) = self.space.reserve_record(&self.store, &upload.path.bucket, bytes) else {
+            return Err(self.records_full(&upload.path));
+        };
+        self.space.add_upload(&upload.upload_id, room);
+        let writes = vec![ValueWrite { key, value: Some(value) }];
+        if let Err(error) = self.catalog.commit(Transaction { writes, ..Transaction::default() }).await {
+            self.space.drop_upload(&upload.upload_id);
+            return Err(error.into());
+        }
+        Ok(upload.upload_id)
     }
 
     /// The upload, if it exists. Completed uploads exist only for a retried completion.
@@ -99,6 +119,7 @@ impl Worker {
         }
         check_size(&body)?;
         self.check_disks()?;
+        self.check_catalog(&upload.path)?;
         let open = self.open_upload(upload).await?;
         let policy = self.policies.resolve(&upload.path);
         if policy.write_mode == WriteMode::ReadOnly {
@@ -176,7 +197,11 @@ impl Worker {
         let committed = self.catalog.commit(transaction).await.map_err(|error| ended(error, upload));
         let gone = if committed.is_ok() { replaced } else { Some(record.size) };
         gone.into_iter().for_each(|size| self.space.drop_part(&upload.upload_id, size));
-        committed?;
+        if let Err(error) = committed {
+            // A conditional completion that failed has changed the record of an upload that is still open.
+            let is_open = error.kind == ErrorKind::NoSuchUpload && self.open_upload(upload).await.is_ok();
+            return Err(if is_open { Error { kind: ErrorKind::SlowDown, ..error } } else { error });
+        }
         self.home.missing.remove_part(&upload.upload_id, number);
         let PartRecord { size, etag, checksums, last_modified_ms, .. } = record;
         Ok(Written { etag, last_modified_ms, size, checksums })
@@ -229,14 +254,22 @@ impl Worker {
             size,
             completed_ms: self.env.clock.unix_ms(),
         };
-        let ended_record = UploadRecord { completed: Some(completed), ..found.record.clone() };
+        // A retried completion needs no attributes, and the record stays for a while.
+        let ended_record = UploadRecord {
+            completed: Some(completed),
+            headers: SystemHeaders::default(),
+            user: UserMetadata::default(),
+            tags: Tags::default(),
+            sent: None,
+            ..found.record.clone()
+        };
         let end = ValueWrite {
             key: records::upload_key(&upload.path, &upload.upload_id),
             value: Some(ended_record.encode()),
         };
         let with =
             Transaction { checks: vec![self.still_open(&upload, &found)], writes: vec![end], ..Transaction::default() };
-        let pending = Pending {
+        let mut pending = Pending {
             path: upload.path.clone(),
             policy,
             source: Source::Parts(assembled.objects),
@@ -245,7 +278,15 @@ impl Worker {
             small: None,
             with,
         };
-        let written = self.write(pending, &mount, &admission).await?;
+        let sent_before = match found.record.sent {
+            // Boxed: this is rare, and would make the future of every completion larger.
+            Some(sent) => self.completed_before(&mut pending, sent, &mount).boxed().await?,
+            None => None,
+        };
+        let written = match sent_before {
+            Some(written) => written,
+            None => self.write(pending, &mount, &admission).await?,
+        };
         // The object is there. What fails here is done by the next sweep, or at the next start.
         if let Err(error) = self.drop_ended(&upload).await {
             tracing::warn!(path = %upload.path, %error, "parts of a completed upload could not be removed");

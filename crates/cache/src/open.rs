@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use forebay_catalog::Catalog;
 use forebay_env::sync::Mutex;
-use forebay_env::sync::atomic::AtomicU64;
+use forebay_env::sync::atomic::{AtomicBool, AtomicU64};
 use forebay_env::{Env, HashState, Task};
 use forebay_store::{Store, Usage};
 use forebay_types::PolicyRule;
@@ -97,7 +97,7 @@ impl Cache {
                 held: HeldCopies::new(env.clone()),
                 held_leases: HeldLeases::new(env.clone(), &hasher),
                 memory: MemoryTier::new(settings.memory_size.0, settings.memory_object_max.0, hasher.clone()),
-                space: Space::new(settings.pinned_ratio),
+                space: Space::new(settings.pinned_ratio, settings.memory_size.0),
                 jobs: Jobs::load(catalog.as_ref()).await?,
                 fetches: Fetches::new(&hasher, settings.page_size.0),
                 read_ahead: ReadAhead::new(),
@@ -105,6 +105,7 @@ impl Cache {
                 stop: CancellationToken::new(),
                 home,
                 known_changes,
+                is_catalog_nearly_full: AtomicBool::new(false),
                 generations,
                 metrics,
                 settings,

@@ -110,6 +110,21 @@ fn damaged(problem: &str) -> forebay_ufs::Error {
     forebay_ufs::Error::new(UfsKind::Corrupt, format!("the local copy: {problem}"))
 }
 
+/// Whether description and bytes of an object are what was written.
+async fn is_sound(object: &Object) -> bool {
+    if object.metadata().await.is_err_and(|error| error.kind == StoreErrorKind::Corrupt) {
+        return false;
+    }
+    let mut bytes = StoreSource::new(object.clone()).stream(ByteRange::of_size(object.size()));
+    while let Some(data) = bytes.next().await {
+        if let Err(error) = data {
+            // Whatever else goes wrong says nothing about the bytes.
+            return error.kind != UfsKind::Corrupt;
+        }
+    }
+    true
+}
+
 /// Why a version was not persisted.
 pub(crate) enum PersistError {
     UnderStore(forebay_ufs::Error),
@@ -120,6 +135,16 @@ pub(crate) enum PersistError {
     Replaced,
     /// The bytes are still at another worker.
     Elsewhere,
+}
+
+impl PersistError {
+    fn is_corrupt(&self) -> bool {
+        match self {
+            Self::UnderStore(error) => error.kind == UfsKind::Corrupt,
+            Self::Local(error) => error.kind == ErrorKind::Corrupt,
+            Self::Unsettled(_) | Self::Replaced | Self::Elsewhere => false,
+        }
+    }
 }
 
 impl From<Error> for PersistError {
@@ -287,7 +312,11 @@ impl Worker {
     /// its end, even when another one fails. If it were dropped earlier, nobody would know its outcome.
     pub(crate) async fn persist(&self, prefix: &str) -> Result<()> {
         let scope = Scope::parse(prefix)?;
-        let waiting = self.home.queue.waiting(&scope);
+        self.persist_all(self.home.queue.waiting(&scope)).await
+    }
+
+    /// The same for these paths.
+    pub(crate) async fn persist_all(&self, waiting: Vec<ObjectPath>) -> Result<()> {
         let large = LargeUploads::new();
         let persist_one = |path: ObjectPath| async {
             let path = path;
@@ -400,7 +429,7 @@ impl Worker {
         {
             (Ok(Some(done)), _) => Ok(done),
             (Err(failure), _) => Err(failure),
-            (Ok(None), State::Dirty) => self.upload(path, record, object, &mount).await,
+            (Ok(None), State::Dirty) => self.upload(path, record, object.clone(), &mount).await,
             (Ok(None), State::Tombstone) => self.delete_remote(path, record, &mount).await,
             (Ok(None), State::Transient | State::Conflict) => return Ok(true),
         };
@@ -409,6 +438,7 @@ impl Worker {
                 let is_replaced = self.current(path).await?.version != current.version;
                 Err(if is_replaced { PersistError::Replaced } else { PersistError::UnderStore(error) })
             }
+            Err(failure) if failure.is_corrupt() => Err(self.of_damage(path, object.as_ref(), failure).await),
             result => result,
         };
         self.note_try(path, record, &result, started);
@@ -424,6 +454,17 @@ impl Worker {
         }
         self.metrics.persist_done(record.size, self.env.clock.monotonic().saturating_sub(started));
         Ok(is_there)
+    }
+
+    /// What follows from damage: when the bytes here are damaged and another worker may have them, they are awaited.
+    async fn of_damage(&self, path: &ObjectPath, object: Option<&Object>, failure: PersistError) -> PersistError {
+        let Some(object) = object else { return failure };
+        // The under store may have said so, of bytes that were damaged on their way.
+        if is_sound(object).await || !self.note_damaged(path, object).await {
+            return failure;
+        }
+        // No worker had them when they were looked for last. A new write need not wait for them.
+        if self.home.missing.has(path) { failure } else { PersistError::Elsewhere }
     }
 
     /// Remembers the outcome for operators and for later writes.
@@ -512,7 +553,7 @@ impl Worker {
                 Some(Done::Superseded)
             }
             Some(stamped) if may_be_stale && !is_replaced && stamped > record.generation => {
-                tracing::warn!(%path, generation = record.generation.0, newer = stamped.0, "the under store has a newer version, whose record was lost with a forgotten directory: the stale one here is superseded");
+                tracing::warn!(%path, generation = record.generation.0, newer = stamped.0, "the under store has a newer version, whose record is lost: the stale one here is superseded");
                 Some(Done::Superseded)
             }
             Some(_) | None => None,
@@ -530,7 +571,10 @@ impl Worker {
             let context = format!("generation {} of {path} is not in the store", record.generation);
             Error::new(ErrorKind::Corrupt, context)
         };
-        let object = match object {
+        // Until others take the place of damaged bytes, an upload would only fail again. When nobody has others, it
+        // fails with the reason.
+        let is_usable = |object: &Object| !self.is_damaged(object) || self.home.missing.has(path);
+        let object = match object.filter(is_usable) {
             None if self.may_be_elsewhere(&record.holders) => {
                 self.home.copies.add(Self::store_key(path), path);
                 // No worker had them when they were looked for last. A new write need not wait for them.
@@ -577,10 +621,31 @@ impl Worker {
             match self.permitted(mount.background.put(&path.key, upload)).await {
                 Ok(stored) => return Ok(Done::Stored(stored.remote_etag)),
                 Err(error) if error.kind == UfsKind::Precondition => {}
-                Err(error) => return Err(self.request_failed(path, error)),
+                Err(error) => {
+                    let is_in_doubt = error.kind == UfsKind::Ambiguous;
+                    let failure = self.request_failed(path, error);
+                    if is_in_doubt && !mount.background.has_room_for_stamp(&path.key, record.generation, &info) {
+                        // Boxed: this is rare, and would make the future of every upload larger.
+                        if let Err(error) = self.forget_base(path).boxed().await {
+                            tracing::warn!(%path, %error, "an upload without a stamp got no answer, and that could not be recorded: if it lands, it counts as a write of others");
+                        }
+                    }
+                    return Err(failure);
+                }
             }
         }
         Err(keeps_changing())
+    }
+
+    /// An upload without a stamp got no answer. If it lands, it looks like a write of others: what the under store
+    /// holds is unknown from now on.
+    async fn forget_base(&self, path: &ObjectPath) -> Result<()> {
+        let _lock = self.lock_key(path).await?;
+        let current = self.current(path).await?;
+        // The key may have been overwritten or deleted in the meantime. That version has the same base.
+        let Some(now) = current.record.as_ref().filter(|_| current.waits()) else { return Ok(()) };
+        let after = ObjectRecord { base: Base::Unknown, ..now.clone() };
+        self.change_record(path, &current, Some(&after), Transaction::default()).await
     }
 
     async fn delete_remote(

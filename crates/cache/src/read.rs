@@ -13,7 +13,7 @@ mod prefetch;
 pub(crate) mod read_ahead;
 pub(crate) mod remote;
 mod revalidate;
-pub(crate) mod silence;
+pub(crate) mod silent_buckets;
 pub(crate) mod single_flight;
 pub(crate) mod stale_records;
 pub(crate) mod validity;

@@ -1,4 +1,5 @@
-//! Pinned space: how much of the cache may hold data that the under store does not have, in total and per bucket.
+//! Pinned space: how much of the cache may hold data that the under store does not have, in total and per bucket. And
+//! the memory for records of the catalog that hold no data.
 
 pub(crate) mod evict;
 pub(crate) mod sweep;
@@ -20,12 +21,33 @@ const REJECTIONS_TOLD: Duration = Duration::from_secs(10);
 /// Approximate overhead of an object or a part, in addition to its bytes.
 const OBJECT_BYTES: u64 = 256;
 
-/// The limit on pinned bytes, and the buckets' use of it.
+/// Approximate memory of a record and of what is known with it, in addition to its key and its value.
+const RECORD_BYTES: u64 = 900;
+
+/// The memory for records of open uploads, and of deletes of keys that had no record: a quarter of what the memory tier
+/// has, and at least this much.
+const RECORDS_MIN: u64 = 256 << 20;
+
+/// The records are on the disks, too: all of them take at most this part of a small store.
+const RECORDS_PART: u64 = 64;
+
+/// Even the smallest store has room for this many bytes of them.
+const RECORDS_OF_SMALL_STORE: u64 = 1 << 20;
+
+/// The limits on pinned bytes and on records, and the buckets' use of them.
 pub(crate) struct Space {
     pinned_ratio: f64,
+    /// Of a large store: the most bytes of `records`.
+    records_max: u64,
     held: Arc<Mutex<Held>>,
     /// Bodies on their way to the under store that will not be pinned. Their room is taken when they are announced.
     passing: Arc<Mutex<Held>>,
+    /// Memory of records that a client can make without sending any data.
+    records: Arc<Mutex<Held>>,
+    /// What the records of open uploads take of it, by upload ID.
+    upload_records: Mutex<HashMap<String, Reservation>>,
+    /// What tombstones take of it.
+    delete_records: Mutex<HashMap<ObjectPath, Reservation>>,
     /// When the next refused write is logged.
     next_told: Mutex<Duration>,
 }
@@ -52,8 +74,17 @@ pub(crate) struct Reservation {
 }
 
 impl Space {
-    pub(crate) fn new(pinned_ratio: f64) -> Self {
-        Self { pinned_ratio, held: Arc::default(), passing: Arc::default(), next_told: Mutex::default() }
+    pub(crate) fn new(pinned_ratio: f64, memory_size: u64) -> Self {
+        Self {
+            pinned_ratio,
+            records_max: (memory_size / 4).max(RECORDS_MIN),
+            held: Arc::default(),
+            passing: Arc::default(),
+            records: Arc::default(),
+            upload_records: Mutex::default(),
+            delete_records: Mutex::default(),
+            next_told: Mutex::default(),
+        }
     }
 
     /// Whether a write that is refused now is logged.
@@ -100,8 +131,49 @@ impl Space {
         Some(Reservation { held: Arc::clone(&self.passing), bucket: bucket.clone(), requester, bytes })
     }
 
+    fn records_limit(&self, capacity_bytes: u64) -> u64 {
+        (capacity_bytes / RECORDS_PART).max(RECORDS_OF_SMALL_STORE).min(self.records_max)
+    }
+
+    /// Memory for a record that holds no data. `None` if it would exceed all that there is, the bucket's share of that,
+    /// or the requester's.
+    pub(crate) fn reserve_record(&self, store: &Store, bucket: &BucketName, bytes: u64) -> Option<Reservation> {
+        let limit = self.records_limit(store.usage().capacity_bytes);
+        let mut records = self.records.lock();
+        let left = limit.checked_sub(records.reserved.saturating_add(bytes))?;
+        let requester = records.reserve(bucket, bytes, left)?;
+        Some(Reservation { held: Arc::clone(&self.records), bucket: bucket.clone(), requester, bytes })
+    }
+
+    /// Counts the record of an upload that is about to be committed, until [`Space::drop_upload`].
+    pub(crate) fn add_upload(&self, upload_id: &str, record: Reservation) {
+        self.upload_records.lock().insert(upload_id.to_owned(), record);
+    }
+
+    /// Counts the record of an open upload that was there before its slot was gained. Who began it is not known.
+    pub(crate) fn restore_upload(&self, upload_id: &str, bucket: &BucketName, bytes: u64) {
+        let requester = Requester::NOBODY;
+        self.records.lock().charge(bucket, requester, bytes);
+        let held = Arc::clone(&self.records);
+        self.add_upload(upload_id, Reservation { held, bucket: bucket.clone(), requester, bytes });
+    }
+
+    /// Counts a tombstone that is about to be committed, until another record or none replaces it.
+    pub(crate) fn add_delete(&self, path: &ObjectPath, record: Reservation) {
+        self.delete_records.lock().insert(path.clone(), record);
+    }
+
+    /// The tombstone is gone, or was not committed. Many were never counted.
+    pub(crate) fn drop_delete(&self, path: &ObjectPath) {
+        self.delete_records.lock().remove(path);
+    }
+
     /// The record of a key has changed.
     pub(crate) fn replace(&self, path: &ObjectPath, before: Option<&ObjectRecord>, after: Option<&ObjectRecord>) {
+        let is_tombstone = |record: &ObjectRecord| record.state == State::Tombstone;
+        if before.is_some_and(is_tombstone) && !after.is_some_and(is_tombstone) {
+            self.drop_delete(path);
+        }
         let mut held = self.held.lock();
         held.add(&path.bucket, after.map_or(0, pinned_bytes));
         held.take(&path.bucket, before.map_or(0, pinned_bytes));
@@ -130,6 +202,7 @@ impl Space {
 
     /// The upload has ended, and accepts no more parts.
     pub(crate) fn drop_upload(&self, upload_id: &str) {
+        self.upload_records.lock().remove(upload_id);
         let mut held = self.held.lock();
         if let Some((bucket, bytes)) = held.uploads.remove(upload_id) {
             held.take(&bucket, bytes);
@@ -147,10 +220,15 @@ impl Held {
         if !is_fair(of_bucket, left) || !is_fair_to_others {
             return None;
         }
-        self.reserved += bytes;
-        self.requesters.insert(requester, of_requester);
-        self.add(bucket, bytes);
+        self.charge(bucket, requester, bytes);
         Some(requester)
+    }
+
+    /// Counts bytes, also those that are more than fair.
+    fn charge(&mut self, bucket: &BucketName, requester: Requester, bytes: u64) {
+        self.reserved += bytes;
+        *self.requesters.entry(requester).or_default() += bytes;
+        self.add(bucket, bytes);
     }
 
     fn add(&mut self, bucket: &BucketName, bytes: u64) {
@@ -176,8 +254,19 @@ impl Held {
 fn pinned_bytes(record: &ObjectRecord) -> u64 {
     match record.state {
         State::Dirty | State::Transient | State::Conflict => record.size + OBJECT_BYTES,
-        State::Tombstone => 0,
+        // A bucket could otherwise write and delete one object after the other, without end.
+        State::Tombstone => OBJECT_BYTES,
     }
+}
+
+/// Approximate memory of the record of an open upload.
+pub(crate) fn upload_record_bytes(key: &[u8], value: &[u8]) -> u64 {
+    RECORD_BYTES + (key.len() + value.len()) as u64
+}
+
+/// Approximate memory of a tombstone.
+pub(crate) fn tombstone_bytes(path: &ObjectPath) -> u64 {
+    RECORD_BYTES + (path.bucket.as_str().len() + path.key.as_str().len()) as u64
 }
 
 impl Drop for Reservation {
@@ -191,5 +280,20 @@ impl Drop for Reservation {
             }
         }
         held.take(&self.bucket, self.bytes);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn records_take_a_bounded_part_of_memory_and_of_small_disks() {
+        const MIB: u64 = 1 << 20;
+        let limit = |memory_size, capacity| Space::new(0.3, memory_size).records_limit(capacity);
+        assert_eq!(limit(0, 1 << 50), 256 * MIB);
+        assert_eq!(limit(16 << 30, 1 << 50), 4 << 30);
+        assert_eq!(limit(16 << 30, 6400 * MIB), 100 * MIB);
+        assert_eq!(limit(16 << 30, MIB), MIB);
     }
 }

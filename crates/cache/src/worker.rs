@@ -6,8 +6,8 @@ use bytes::Bytes;
 use forebay_catalog::records::{self, ObjectRecord, State};
 use forebay_catalog::{Catalog, Generations, Versioned};
 use forebay_env::Env;
-use forebay_env::sync::atomic::{AtomicU64, Ordering};
-use forebay_store::{Object, Store};
+use forebay_env::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use forebay_store::{ErrorKind as StoreErrorKind, Object, Store};
 use forebay_types::{ETag, Generation, ObjectInfo, ObjectPath, PathPolicy, StorageState};
 use futures::FutureExt;
 use tokio::sync::Notify;
@@ -61,6 +61,8 @@ pub(crate) struct Worker {
     pub(crate) held_leases: HeldLeases,
     /// Of [`Catalog::shared_changes`], those that policies and buckets know.
     pub(crate) known_changes: AtomicU64,
+    /// See [`crate::Cache::set_catalog_nearly_full`].
+    pub(crate) is_catalog_nearly_full: AtomicBool,
     pub(crate) stop: CancellationToken,
 }
 
@@ -181,9 +183,22 @@ impl Worker {
         if let Some(found) = self.memory.get(policy, object.generation()) {
             return Ok(found.info);
         }
-        let info = Arc::new(decode_info(&object.metadata().await?)?);
+        let metadata = match object.metadata().await {
+            Err(error) if error.kind == StoreErrorKind::Corrupt => self.metadata_of_copy(object, error).boxed().await?,
+            metadata => metadata?,
+        };
+        let info = Arc::new(decode_info(&metadata)?);
         self.memory.insert(policy, object.generation(), MemoryObject::new(Arc::clone(&info), None));
         Ok(info)
+    }
+
+    /// Reads a damaged description in the copy of another worker, which takes the place of the damaged object.
+    async fn metadata_of_copy(&self, damaged: &Object, error: forebay_store::Error) -> Result<Bytes> {
+        let Some(path) = records::parse_object_key(damaged.key()) else { return Err(error.into()) };
+        match self.repaired(&path, damaged).await? {
+            Some(object) => Ok(object.metadata().await?),
+            None => Err(error.into()),
+        }
     }
 
     pub(crate) fn annex_of(object: &Object) -> Annex {

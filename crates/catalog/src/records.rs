@@ -15,6 +15,7 @@
 //! | `j/{job id}` | a job of an operator, or a worker's share of one, in the words of the cache |
 //! | `jf/{job id}/{number, ten digits}` | what it has found |
 //! | `generation_base` | eight bytes, big-endian: see `embedded/generations.rs` |
+//! | `restored` | eight bytes, big-endian: records of lower generations may be stale, since the engine of the cluster was restored from a backup |
 //! | `settled` | for how long nothing was sent for what the last starts have found: see the cache's `settle/earlier.rs` |
 //! | `last_write_ms` | eight bytes, big-endian: a time in milliseconds that no write has been given a later one than |
 //!
@@ -56,6 +57,10 @@ const VERSION_CHECKSUMS_OF_2026: u8 = 2;
 /// Of objects and parts with [`Holders`], which only a cluster has: the fields of an earlier version, and then the
 /// holders. Records without any are written as the earlier version.
 const VERSION_HOLDERS: u8 = 3;
+
+/// Of uploads with a completion that was sent: the fields of an earlier version, and then its generation. All others
+/// are written as the earlier version.
+const VERSION_SENT: u8 = 3;
 
 fn version_for(algorithms: impl IntoIterator<Item = Algorithm>) -> u8 {
     match algorithms.into_iter().any(Algorithm::is_of_2026) {
@@ -115,7 +120,7 @@ fn body<'a>(what: &str, newest: u8, bytes: &'a [u8]) -> Result<&'a [u8]> {
 pub fn check_version(key: &[u8], value: &[u8]) -> Result<(), String> {
     let (what, newest) = match key {
         [b'o', b'/', ..] => ("object", VERSION_HOLDERS),
-        [b'u', b'/', ..] => ("upload", VERSION_CHECKSUMS_OF_2026),
+        [b'u', b'/', ..] => ("upload", VERSION_SENT),
         [b'p', b'/', ..] => ("part", VERSION_HOLDERS),
         b"policy" => ("policy", VERSION),
         _ if key.starts_with(b"policy/") => ("policy version", VERSION),

@@ -2,11 +2,13 @@
 //! acknowledged since, and knows nothing of its bytes. A start must notice that before it removes these bytes.
 
 use bytes::Bytes;
-use forebay_catalog::{Engine, Result};
+use forebay_catalog::{Engine, ErrorKind, Result, records};
 use forebay_store::{Store, ValueWrite};
 
-use crate::layout::{WorkerId, worker_key};
-use crate::lives::lives_of;
+use crate::generations::raise_generations;
+use crate::incarnations::incarnations_of;
+use crate::layout::{SHARED_PREFIX, WORKERS_PREFIX, WorkerId};
+use crate::shared_revision::Revision;
 use crate::stream::Position;
 use crate::worker_record::WorkerRecord;
 
@@ -31,21 +33,25 @@ pub(crate) fn engine_note(worker: &WorkerId, position: Position) -> ValueWrite {
     ValueWrite { key: Bytes::from_static(ENGINE_KEY), value: Some(value.into()) }
 }
 
-/// Compares the engine with what this store has last seen of it. For a worker that has not begun yet.
+/// Whether a worker of a cluster has written to this store.
+pub(crate) fn has_engine_note(store: &Store) -> bool {
+    store.value(ENGINE_KEY).is_some()
+}
+
+/// Compares the engine with what this store has last seen of it. For a worker that has not begun yet. What counts is
+/// the record of the worker that the store had then: it may have another name now, for example that of a new machine.
 ///
 /// # Errors
 /// `Corrupt` for a record that can't be decoded; whatever the engine answers.
-pub async fn older_engine(engine: &dyn Engine, store: &Store, worker: &WorkerId) -> Result<Option<OlderEngine>> {
+pub async fn older_engine(engine: &dyn Engine, store: &Store) -> Result<Option<OlderEngine>> {
     let noted = store.value(ENGINE_KEY).map(|noted| noted.value).unwrap_or_default();
     let Some((numbers, name)) = noted.split_first_chunk::<24>() else { return Ok(None) };
-    if name != worker.as_str().as_bytes() {
-        return Ok(None);
-    }
     let numbers = numbers.as_chunks::<8>().0;
     let [life, number, seen] = [0, 1, 2].map(|index| u64::from_be_bytes(numbers[index]));
-    let Some(found) = engine.get(&worker_key(worker)).await? else { return Ok(Some(OlderEngine { seen, found: 0 })) };
+    let key = [WORKERS_PREFIX, name].concat();
+    let Some(found) = engine.get(&key).await? else { return Ok(Some(OlderEngine { seen, found: 0 })) };
     let record = WorkerRecord::decode(&found.value)?;
-    let lives = lives_of(store);
+    let lives = incarnations_of(store);
     let place = |life: u64| lives.iter().position(|known| *known == life);
     let is_older = match (place(record.life), place(life)) {
         // Others may have written the record since, to end its lease: that raises the version alone.
@@ -59,18 +65,41 @@ pub async fn older_engine(engine: &dyn Engine, store: &Store, worker: &WorkerId)
     Ok(is_older.then_some(OlderEngine { seen, found: found.version }))
 }
 
+/// Prepares an engine that was restored from a backup, before this worker begins on it. New writes get generations that
+/// no write since the backup had, and all workers learn at their next start which records may be stale.
+///
+/// # Errors
+/// `Corrupt` for a record that can't be decoded; whatever the engine answers. Another try is safe.
+pub async fn accept_older_engine(engine: &dyn Engine, store: &Store, now_ms: u64) -> Result<()> {
+    let restored = raise_generations(engine, store, now_ms).await?;
+    let key: Bytes = [SHARED_PREFIX, records::RESTORED_KEY].concat().into();
+    loop {
+        let revision = Revision::read(engine).await?;
+        let value = Some(Bytes::copy_from_slice(&restored.0.to_be_bytes()));
+        let writes = [ValueWrite { key: key.clone(), value }, revision.write_next()];
+        match engine.commit(&[revision.check()], &writes).await {
+            Ok(_) => return Ok(()),
+            // Another worker has changed shared records.
+            Err(error) if error.kind == ErrorKind::Conflict => {}
+            Err(error) => return Err(error),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
 
-    use forebay_catalog::MemoryEngine;
+    use forebay_catalog::{Generations, MemoryEngine, SlotCount};
     use forebay_env::Env;
     use forebay_env::disk::memory::MemoryDisk;
     use forebay_store::{Commit, Settings};
     use forebay_types::Durability;
 
     use super::*;
-    use crate::lives::Lives;
+    use crate::generations::Blocks;
+    use crate::incarnations::Incarnations;
+    use crate::layout::{record_key, worker_key};
     use crate::worker_record::WorkerState;
 
     #[tokio::test]
@@ -80,29 +109,32 @@ mod tests {
         let [worker, other] = ["a", "b"].map(|name| WorkerId::new(name).unwrap());
         let mut lives = Vec::new();
         for _ in 0..3 {
-            lives.push(Lives::begin(&env, &store).await.own);
+            lives.push(Incarnations::begin(&env, &store).await.own);
         }
         let note = async |life, number, version| {
             let writes = vec![engine_note(&worker, Position { life, number, version })];
             store.commit(Commit { writes, ..Commit::default() }, Durability::Fsync).await.unwrap();
         };
-        // An engine in which the record of the worker has this version.
+        // An engine in which the record of the worker has this version. That of the other one, whose name this process
+        // may have by now, tells of a later life.
         let engine = async |life, number, state, writes: u64| {
             let engine = MemoryEngine::default();
-            let value = Some(WorkerRecord { life, number, state }.encode());
+            let later = WorkerRecord { life: lives[2], number: 90, state: WorkerState::Live };
+            let records = [(&worker, WorkerRecord { life, number, state }), (&other, later)];
+            let records =
+                records.map(|(name, record)| ValueWrite { key: worker_key(name), value: Some(record.encode()) });
             for _ in 0..writes {
-                engine.commit(&[], &[ValueWrite { key: worker_key(&worker), value: value.clone() }]).await.unwrap();
+                engine.commit(&[], &records).await.unwrap();
             }
             engine
         };
-        let older = async |engine: &MemoryEngine, worker| older_engine(engine, &store, worker).await.unwrap();
+        let older = async |engine: &MemoryEngine| older_engine(engine, &store).await.unwrap();
         let (live, lost) = (WorkerState::Live, WorkerState::Lost);
-        assert_eq!(older(&MemoryEngine::default(), &worker).await, None, "nothing is noted");
+        assert_eq!(older(&MemoryEngine::default()).await, None, "nothing is noted");
         note(lives[1], 40, 7).await;
-        assert_eq!(older(&MemoryEngine::default(), &worker).await, Some(OlderEngine { seen: 7, found: 0 }));
-        assert_eq!(older(&MemoryEngine::default(), &other).await, None, "the note is of another worker");
+        assert_eq!(older(&MemoryEngine::default()).await, Some(OlderEngine { seen: 7, found: 0 }));
         let check = async |life, number, state, version, is_older: bool| {
-            let found = older(&engine(life, number, state, version).await, &worker).await;
+            let found = older(&engine(life, number, state, version).await).await;
             let expected = is_older.then_some(OlderEngine { seen: 7, found: version });
             assert_eq!(found, expected, "{number} {state:?} {version}");
         };
@@ -116,5 +148,23 @@ mod tests {
         let unknown = lives[0] ^ lives[1];
         check(unknown, 1, live, 6, true).await;
         check(unknown, 1, live, 7, false).await;
+    }
+
+    #[tokio::test]
+    async fn all_workers_learn_that_an_older_engine_was_accepted() {
+        let ((env, _), disk) = (Env::simulated(1), MemoryDisk::default());
+        let store = Store::open(env.clone(), vec![Arc::new(disk)], Settings::new(vec![64 << 20]), None).await.unwrap();
+        let engine: Arc<dyn Engine> = Arc::<MemoryEngine>::default();
+        let before = Blocks::take(&env, &engine, 1000).await.unwrap().next();
+        let shown = Revision::read(engine.as_ref()).await.unwrap();
+        for _ in 0..2 {
+            accept_older_engine(engine.as_ref(), &store, 1000).await.unwrap();
+        }
+        let (worker, slots) = (WorkerId::new("new").unwrap(), SlotCount::new(1024).unwrap());
+        let found = engine.get(&record_key(records::RESTORED_KEY, &worker, slots)).await.unwrap().unwrap();
+        let restored = u64::from_be_bytes(found.value.as_ref().try_into().unwrap());
+        let after = Blocks::take(&env, &engine, 1000).await.unwrap().next();
+        assert!(before.0 < restored && restored < after.0, "{before:?}, {restored}, {after:?}");
+        assert_ne!(Revision::read(engine.as_ref()).await.unwrap(), shown, "those that run take it over");
     }
 }

@@ -1,5 +1,6 @@
 //! Generations of a worker on an engine: from blocks that one counter of the engine hands out, so that no two workers
-//! and no two lives give the same. A life begins with a new block, above all that were taken before.
+//! and no two lives give the same. A life begins with a new block, above all that were taken before. The counter
+//! follows the clock, and is raised when the engine was restored from a backup: that knows nothing of the blocks since.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,7 +10,7 @@ use bytes::Bytes;
 use forebay_catalog::{Check, Engine, Error, ErrorKind, Generations, Result, first_generation};
 use forebay_env::sync::Mutex;
 use forebay_env::{Clock, Env};
-use forebay_store::ValueWrite;
+use forebay_store::{Store, ValueWrite};
 use forebay_types::Generation;
 
 /// Where the next block begins: eight bytes, big-endian.
@@ -17,6 +18,13 @@ const KEY: &[u8] = b"generations";
 
 /// Generations of a block. Of 64 bits, as many blocks are left when the counter begins at the time of today.
 const BLOCK: u64 = 1 << 32;
+
+/// The counter follows the clock up to here, the year 2109. So a clock that is far ahead uses up few of the numbers.
+const TIME_MAX: u64 = 1 << 58;
+
+/// What a counter that was set back skips: as many blocks as workers may have taken since the backup. A million
+/// restores use up the numbers.
+const GAP: u64 = BLOCK << 12;
 
 /// The next block is taken when this many are left: more than a worker uses before its lease ends, in case the engine
 /// does not answer.
@@ -48,11 +56,33 @@ struct State {
 /// `Corrupt` when the counter is damaged; whatever the engine answers. No block is taken then, and another try is safe:
 /// what an earlier one has written makes the next begin behind it.
 async fn take(engine: &dyn Engine, now_ms: u64) -> Result<u64> {
+    advance(engine, of_time(now_ms), BLOCK).await
+}
+
+/// For an engine that was restored from a backup, before a worker takes a block of it. From here on, blocks are above
+/// all that this store has, and above what workers may have been given since the backup. Returns a generation that is
+/// above all of the backup, and below all blocks from here on.
+///
+/// # Errors
+/// As for a block. Another try is safe.
+pub(crate) async fn raise_generations(engine: &dyn Engine, store: &Store, now_ms: u64) -> Result<Generation> {
+    let mut highest = 0;
+    store.for_each_object(&mut |_, generation, _| highest = highest.max(generation.0));
+    advance(engine, of_time(now_ms).max(highest), GAP).await.map(Generation)
+}
+
+fn of_time(now_ms: u64) -> u64 {
+    first_generation(now_ms).min(TIME_MAX)
+}
+
+/// Takes this many numbers, none of which is below `least`, and says where they begin.
+async fn advance(engine: &dyn Engine, least: u64, count: u64) -> Result<u64> {
     let key = Bytes::from_static(KEY);
     loop {
         let found = engine.get(KEY).await?;
-        let begin = found.as_ref().map_or(Ok(first_generation(now_ms)), |found| decode(&found.value))?;
-        let end = begin.checked_add(BLOCK).ok_or_else(|| Error::new(ErrorKind::Corrupt, "no generations are left"))?;
+        let counter = found.as_ref().map_or(Ok(least), |found| decode(&found.value))?;
+        let begin = counter.max(least);
+        let end = begin.checked_add(count).ok_or_else(|| Error::new(ErrorKind::Corrupt, "no generations are left"))?;
         let checks = [Check { key: key.clone(), version: found.map(|found| found.version) }];
         let value = Some(Bytes::copy_from_slice(&end.to_be_bytes()));
         match engine.commit(&checks, &[ValueWrite { key: key.clone(), value }]).await {

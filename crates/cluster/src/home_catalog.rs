@@ -22,16 +22,16 @@ use tracing::Instrument;
 
 use crate::ClusterSettings;
 use crate::engine_note::engine_note;
+use crate::failure_detector::SharedDetector;
 use crate::generations::Blocks;
+use crate::incarnations::Incarnations;
 use crate::layout::{self, BEHIND_ALL, WorkerId};
 use crate::leaving::LeavingResult;
-use crate::lives::Lives;
 use crate::member_record::{Addresses, MemberRecord};
 use crate::ownership::{FormerHomes, Ownership};
 use crate::placement::Placement;
 use crate::retry::tried;
 use crate::shared_revision::Revision;
-use crate::silence::Silences;
 use crate::slots_seen::SlotsSeen;
 use crate::stream::{Former, Stream};
 use crate::under_stores::Look;
@@ -79,7 +79,7 @@ struct Inner {
     stream: Stream,
     /// The process before this one.
     former: Former,
-    silence: Silences,
+    detector: SharedDetector,
     slots_seen: SlotsSeen,
     /// The slots that are at home here.
     owned: RwLock<SlotSet>,
@@ -112,7 +112,7 @@ impl HomeCatalog {
     pub async fn open(env: Env, store: Store, engine: Arc<dyn Engine>, settings: HomeSettings) -> Result<Self> {
         let HomeSettings { worker, is_alone, cluster, addresses, under_stores } = settings;
         let cluster = tried(&env, || ClusterSettings::load(engine.as_ref(), cluster)).await?;
-        let lives = Lives::begin(&env, &store).await;
+        let lives = Incarnations::begin(&env, &store).await;
         // What an earlier life has sent is done by now, or never.
         let lease = Duration::from_millis(cluster.lease_ms);
         let (stream, former) =
@@ -121,7 +121,7 @@ impl HomeCatalog {
         let (undecided, unnamed) = (Mutex::default(), Mutex::default());
         let owned = RwLock::new(SlotSet::none(cluster.slots));
         let commits = AsyncRwLock::default();
-        let (silence, slots_seen) = (Silences::new(lease), SlotsSeen::default());
+        let (detector, slots_seen) = (SharedDetector::new(lease), SlotsSeen::default());
         let (shared, shared_changes) = (AsyncMutex::default(), AtomicU64::new(0));
         let inner = Inner {
             env,
@@ -131,7 +131,7 @@ impl HomeCatalog {
             cluster,
             stream,
             former,
-            silence,
+            detector,
             slots_seen,
             owned,
             former_homes: RwLock::default(),
@@ -149,15 +149,16 @@ impl HomeCatalog {
         inner.check_under_stores(&under_stores).await?;
         inner.load_shared(&mut *inner.shared.lock().await).await?;
         inner.load_own().await?;
+        let all = SlotSet::none(cluster.slots).others();
         let own = match is_alone {
-            true => SlotSet::none(cluster.slots).others(),
-            false => tried(&inner.env, || inner.own()).await?,
+            true => all.clone(),
+            false => tried(&inner.env, || inner.adopt(&all)).await?,
         };
         let others = own.others();
         let is_elsewhere = |scope| matches!(scope, Scope::Path(hash) if others.has_hash(hash));
         inner.replace_values(HashMap::new(), ALL_KEYS, is_elsewhere).await;
         // Also those of other slots: they may be asked for by the new homes.
-        inner.drop_stale_copies(&SlotSet::none(cluster.slots).others()).await?;
+        inner.drop_stale_copies(&all).await?;
         inner.take(&own).await?;
         inner.publish_prepared().await?;
         Ok(Self { inner: Arc::new(inner) })
@@ -249,12 +250,12 @@ impl HomeCatalog {
 
 impl Inner {
     fn ownership(&self) -> Ownership<'_> {
-        let Self { env, stream, silence, slots_seen, worker, cluster, .. } = self;
-        Ownership { env, engine: self.engine.as_ref(), stream, silence, slots_seen, worker, cluster: *cluster }
+        let Self { env, stream, detector, slots_seen, worker, cluster, .. } = self;
+        Ownership { env, engine: self.engine.as_ref(), stream, detector, slots_seen, worker, cluster: *cluster }
     }
 
-    async fn own(&self) -> Result<SlotSet> {
-        self.ownership().own().await
+    async fn adopt(&self, slots: &SlotSet) -> Result<SlotSet> {
+        self.ownership().adopt(slots).await
     }
 
     async fn forget_earlier_life(&self, life: u64) -> Result<()> {
@@ -264,14 +265,14 @@ impl Inner {
     async fn take(&self, slots: &SlotSet) -> Result<()> {
         // Before the slots are taken: a later try, or a start, would take them for slots that were here all the time.
         let mut others = slots.clone();
-        others.take_off(&tried(&self.env, || self.own()).await?);
+        others.take_off(&tried(&self.env, || self.adopt(slots)).await?);
         self.drop_copies(&others).await?;
-        let former_homes = self.ownership().take(slots).await?;
+        let former_homes = self.ownership().take(&others).await?;
         {
             let mut known = self.former_homes.write();
             known.retain(|slot, _| !slots.contains(*slot));
-            // Those that the engine took for this worker's own may have been changed here since.
-            known.extend(former_homes.into_iter().filter(|(slot, _)| others.contains(*slot)));
+            // Not of this worker's own slots: they may have been changed here since.
+            known.extend(former_homes);
         }
         // What was changed for all while another worker was their home holds for these slots from the beginning.
         self.follow_shared().await?;
@@ -340,7 +341,7 @@ impl Inner {
         Ok(())
     }
 
-    /// An earlier life may have dropped copies of these slots from memory alone.
+    /// An earlier life may have dropped copies of these slots from memory alone, or had other disks.
     async fn drop_stale_copies(&self, slots: &SlotSet) -> Result<()> {
         let key = layout::stale_copies_key(&self.worker);
         if tried(&self.env, || self.engine.get(&key)).await?.is_none() {

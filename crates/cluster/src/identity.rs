@@ -12,6 +12,8 @@ use forebay_store::{Commit, Store, ValueWrite};
 use forebay_types::Durability;
 use serde::{Deserialize, Serialize};
 
+use crate::engine_note::has_engine_note;
+use crate::incarnations::incarnations_of;
 use crate::layout::{BEHIND_ALL, IDENTITY_KEY};
 
 /// The cluster that a store belongs to. In the store alone, behind the keys of the catalog. A worker with the embedded
@@ -77,12 +79,11 @@ impl ClusterIdentity {
         }
     }
 
-    /// Makes a store one of this cluster. `has_forgotten`: a directory was given up for good at this start, and the
-    /// note may have gone with it.
+    /// Makes a store one of this cluster.
     ///
     /// # Errors
     /// `Unavailable` when the store has another catalog; whatever the store answers.
-    pub async fn claim(&self, store: &Store, has_forgotten: bool) -> Result<()> {
+    pub async fn claim(&self, store: &Store) -> Result<()> {
         match store.value(STORE_OWNER_KEY) {
             Some(owner) if owner.value == self.id.as_bytes() => return Ok(()),
             Some(_) => {
@@ -90,7 +91,7 @@ impl ClusterIdentity {
                     "they belong to another cluster: give its name and engine, or other directories. If name and engine are right, etcd has lost its data: restore its last backup, because the objects in these directories can't be found without it. If there is none, forebay salvage brings them out".to_owned(),
                 ));
             }
-            None if has_forgotten || store.scan(b"", BEHIND_ALL, 1).is_empty() => {}
+            None if store.scan(b"", BEHIND_ALL, 1).is_empty() || has_lost_its_owner(store) => {}
             None => {
                 return Err(refused("a worker without a cluster has used them, and its catalog is there: let it bring everything to the under store, and give a worker of a cluster empty directories".to_owned()));
             }
@@ -100,6 +101,13 @@ impl ClusterIdentity {
         store.commit(Commit { writes, ..Commit::default() }, Durability::Fsync).await?;
         Ok(())
     }
+}
+
+/// Whether a worker of a cluster has used the store. The note of its cluster may have gone with a directory that was
+/// given up for good.
+fn has_lost_its_owner(store: &Store) -> bool {
+    let has_own_catalog = store.value(records::UNDER_STORES_KEY).is_some();
+    !has_own_catalog && (has_engine_note(store) || !incarnations_of(store).is_empty())
 }
 
 /// Whether the store belongs to a worker of a cluster.
@@ -114,7 +122,7 @@ pub fn has_joined(store: &Store) -> bool {
 pub fn check_alone(store: &Store) -> Result<()> {
     match has_joined(store) {
         false => Ok(()),
-        true => Err(refused("they belong to a worker of a cluster: start with its cluster settings".to_owned())),
+        true => Err(refused("they belong to a worker of a cluster: start with its cluster settings (cluster.engine and cluster.name), or with other directories".to_owned())),
     }
 }
 
@@ -132,6 +140,7 @@ mod tests {
     use forebay_store::Settings;
 
     use super::*;
+    use crate::incarnations::Incarnations;
 
     async fn open_store(disk: &MemoryDisk) -> Store {
         let disks: Vec<Arc<dyn Disk>> = vec![Arc::new(disk.for_one_life())];
@@ -156,30 +165,46 @@ mod tests {
     async fn a_store_stays_with_its_cluster() {
         let disk = MemoryDisk::new(1 << 30);
         let (own, other) = (new(None), new(None));
-        own.claim(&open_store(&disk).await, false).await.unwrap();
+        own.claim(&open_store(&disk).await).await.unwrap();
         let store = open_store(&disk).await;
         assert!(has_joined(&store));
-        own.claim(&store, false).await.unwrap();
-        for forgets in [false, true] {
-            let problem = other.claim(&store, forgets).await.unwrap_err().to_string();
-            assert!(problem.contains("another cluster"), "{problem}");
-        }
+        own.claim(&store).await.unwrap();
+        let problem = other.claim(&store).await.unwrap_err().to_string();
+        assert!(problem.contains("another cluster"), "{problem}");
         let problem = check_alone(&store).unwrap_err().to_string();
         assert!(problem.contains("a worker of a cluster"), "{problem}");
+    }
+
+    async fn write(store: &Store, key: Bytes) {
+        let writes = vec![ValueWrite { key, value: Some(Bytes::from_static(b"x")) }];
+        store.commit(Commit { writes, ..Commit::default() }, Durability::Fsync).await.expect("a disk in memory");
     }
 
     #[tokio::test]
     async fn a_store_with_a_catalog_of_its_own_joins_no_cluster() {
         let disk = MemoryDisk::new(1 << 30);
         let store = open_store(&disk).await;
-        let writes = vec![ValueWrite { key: records::policy_key(), value: Some(Bytes::from_static(b"x")) }];
-        store.commit(Commit { writes, ..Commit::default() }, Durability::Fsync).await.unwrap();
+        write(&store, records::policy_key()).await;
         check_alone(&store).unwrap();
-        let problem = new(None).claim(&store, false).await.unwrap_err().to_string();
+        let problem = new(None).claim(&store).await.unwrap_err().to_string();
         assert!(problem.contains("without a cluster"), "{problem}");
         check_alone(&store).unwrap();
         assert!(!has_joined(&store));
-        // The note may have gone with a directory.
-        new(None).claim(&store, true).await.unwrap();
+        // A worker of a cluster had the store before, or after.
+        Incarnations::begin(&Env::real(), &store).await;
+        write(&store, Bytes::from_static(records::UNDER_STORES_KEY)).await;
+        let problem = new(None).claim(&store).await.unwrap_err().to_string();
+        assert!(problem.contains("without a cluster"), "{problem}");
+    }
+
+    /// The note has gone with a directory.
+    #[tokio::test]
+    async fn a_store_that_a_worker_of_a_cluster_has_used_joins_without_its_note() {
+        let disk = MemoryDisk::new(1 << 30);
+        let store = open_store(&disk).await;
+        write(&store, records::policy_key()).await;
+        Incarnations::begin(&Env::real(), &store).await;
+        new(None).claim(&store).await.unwrap();
+        assert!(has_joined(&store));
     }
 }

@@ -15,6 +15,11 @@ use forebay_env::sync::Mutex;
 /// The clock rates of two machines differ by less than one part in this number: ten times what crystals do.
 const DRIFT: u32 = 1000;
 
+/// Of a lease: the longest time between two transactions that counts as no interruption. Idle workers send one in each
+/// quarter of a lease. When all of them can write again after an interruption, each does within such a quarter. So
+/// without an interruption here, no other worker was without a transaction for a whole lease for the same reason.
+const GAP_MAX: u32 = 2;
+
 /// What a worker needs to notice that its lease is over, and to end what it was doing.
 const MARGIN_MAX: Duration = Duration::from_secs(1);
 
@@ -26,14 +31,23 @@ pub(crate) struct Lease {
 
 struct State {
     until: Duration,
+    /// The last transactions that are done.
+    run: Option<Run>,
     /// Why the worker is the home of nothing any more, until it starts again.
     lost: Option<String>,
+}
+
+/// Transactions without an interruption: when the first was sent, and when the last was.
+#[derive(Clone, Copy)]
+struct Run {
+    first: Duration,
+    last: Duration,
 }
 
 impl Lease {
     /// One that is over.
     pub(crate) fn new(clock: Arc<dyn Clock>, length: Duration) -> Self {
-        Self { clock, length, state: Mutex::new(State { until: Duration::ZERO, lost: None }) }
+        Self { clock, length, state: Mutex::new(State { until: Duration::ZERO, run: None, lost: None }) }
     }
 
     pub(crate) fn now(&self) -> Duration {
@@ -50,6 +64,20 @@ impl Lease {
         let margin = MARGIN_MAX.min(self.length / 4) + self.length / DRIFT;
         let mut state = self.state.lock();
         state.until = state.until.max(sent + self.length - margin);
+        state.run = match state.run {
+            Some(run) if self.follows(run, sent) => Some(Run { last: run.last.max(sent), ..run }),
+            Some(_) | None => Some(Run { first: sent, last: sent }),
+        };
+    }
+
+    fn follows(&self, run: Run, time: Duration) -> bool {
+        time <= run.last + self.length / GAP_MAX
+    }
+
+    /// For how long this worker has been able to write, without an interruption: others could, too.
+    pub(crate) fn written_for(&self) -> Duration {
+        let (run, now) = (self.state.lock().run, self.now());
+        run.filter(|run| self.follows(*run, now)).map_or(Duration::ZERO, |run| now.saturating_sub(run.first))
     }
 
     /// The first reason counts.

@@ -4,20 +4,20 @@
 
 mod cluster_settings;
 mod engine_note;
+mod failure_detector;
 mod generations;
 mod home_catalog;
 mod identity;
+mod incarnations;
 mod layout;
 mod lease;
 mod leaving;
 mod leaving_record;
-mod lives;
 mod member_record;
 mod ownership;
 mod placement;
 mod retry;
 mod shared_revision;
-mod silence;
 mod slot_record;
 mod slots_seen;
 mod stream;
@@ -30,7 +30,7 @@ mod view;
 mod worker_record;
 
 pub use cluster_settings::ClusterSettings;
-pub use engine_note::{OlderEngine, older_engine};
+pub use engine_note::{OlderEngine, accept_older_engine, older_engine};
 pub use home_catalog::{HomeCatalog, HomeSettings};
 pub use identity::{ClusterIdentity, check_alone, has_joined};
 pub use layout::{UNDER_STORES_KEY, WorkerId, parse_path_record_key, path_records_range};

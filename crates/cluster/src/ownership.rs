@@ -2,7 +2,8 @@
 //!
 //! A worker takes a slot that has no home, or whose home has left or was silent for a lease. Before it takes the first
 //! slot of a silent worker it writes that worker's record, so that nothing the worker has sent can be done any more
-//! (see `stream.rs`). Each transaction that takes slots checks that record, and those of the slots.
+//! (see `stream.rs`). Each transaction that takes slots checks that record, and those of the slots. A worker that
+//! starts takes its slots up again by transactions, too, which check the records of the slots.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -13,11 +14,11 @@ use forebay_env::Env;
 use forebay_store::ValueWrite;
 
 use crate::ClusterSettings;
+use crate::failure_detector::{START_MAX, SharedDetector, Sign};
 use crate::layout::{self, WorkerId, scan_all, slot_key, worker_key};
 use crate::leaving_record::{Leaving, LeavingRecord};
 use crate::member_record::{Addresses, MemberRecord};
 use crate::placement::Placement;
-use crate::silence::{START_MAX, Sign, Silences};
 use crate::slot_record::SlotRecord;
 use crate::slots_seen::{Slots, SlotsSeen, note_change, read_slots};
 use crate::stream::{Stream, WRITES_MAX};
@@ -58,7 +59,7 @@ pub(crate) struct Ownership<'a> {
     pub(crate) env: &'a Env,
     pub(crate) engine: &'a dyn Engine,
     pub(crate) stream: &'a Stream,
-    pub(crate) silence: &'a Silences,
+    pub(crate) detector: &'a SharedDetector,
     pub(crate) slots_seen: &'a SlotsSeen,
     pub(crate) worker: &'a WorkerId,
     pub(crate) cluster: ClusterSettings,
@@ -72,19 +73,31 @@ enum Left {
 }
 
 impl Ownership<'_> {
-    /// The slots whose home is this worker, as the engine has it.
+    /// Those of the slots whose home is this worker. A transaction confirms what the engine has answered: a read alone
+    /// may be out of date. From then on nobody takes them while this worker lives.
     ///
     /// # Errors
-    /// Whatever the engine answers.
-    pub(crate) async fn own(&self) -> Result<SlotSet> {
+    /// `Unavailable` when the answer was out of date; whatever the engine answers.
+    pub(crate) async fn adopt(&self, wanted: &SlotSet) -> Result<SlotSet> {
         let seen = Seen::read(self.engine).await?;
-        let mut own = SlotSet::none(self.cluster.slots);
-        self.cluster
-            .slots
-            .all()
-            .filter(|slot| seen.home(*slot) == Some(self.worker.as_str()))
-            .for_each(|slot| own.insert(slot));
-        Ok(own)
+        let own = seen.own(self.worker, wanted);
+        let confirmed = self.confirm(&own, &seen).await;
+        match confirmed {
+            Err(error) if error.kind == ErrorKind::Conflict => {
+                Err(Error::new(ErrorKind::Unavailable, "what the engine has answered about slots is out of date"))
+            }
+            confirmed => confirmed.map(|()| own),
+        }
+    }
+
+    /// # Errors
+    /// `Conflict` when the engine has other records of these slots than were seen; whatever it answers.
+    async fn confirm(&self, slots: &SlotSet, seen: &Seen) -> Result<()> {
+        for slots in slots.iter().collect::<Vec<_>>().chunks(SLOTS_MAX) {
+            let checks = slots.iter().map(|slot| seen.check(*slot)).collect();
+            self.stream.commit_checked(checks, Vec::new()).await?;
+        }
+        Ok(())
     }
 
     /// See [`crate::HomeCatalog::look`]. `owned` are the slots that are at home here by now. Workers that are draining
@@ -118,11 +131,11 @@ impl Ownership<'_> {
     /// All workers that are seen, and where they are reached.
     pub(crate) async fn members(&self, seen: &Seen) -> Result<Members> {
         // After the leases were read, and before anything else is waited for.
-        let now = self.env.clock.monotonic();
+        let (now, written_for) = (self.env.clock.monotonic(), self.stream.written_for());
         let mut told = members_told(self.engine).await?;
         let state = |worker: &WorkerId, record: &WorkerRecord, version: u64| match record.state {
             WorkerState::Live if worker == self.worker => MemberState::Live,
-            WorkerState::Live => match self.silence.sign(worker, version, now) {
+            WorkerState::Live => match self.detector.sign(worker, version, written_for, now) {
                 Sign::Lives | Sign::None => MemberState::Live,
                 Sign::Over => MemberState::Lost,
             },
@@ -178,14 +191,14 @@ impl Ownership<'_> {
     async fn try_to_take(&self, wanted: &SlotSet, former_homes: &mut FormerHomes) -> Result<Left> {
         let seen = Seen::read(self.engine).await?;
         *former_homes = seen.former_homes(self.worker, wanted);
-        let now = self.env.clock.monotonic();
+        let (now, written_for) = (self.env.clock.monotonic(), self.stream.written_for());
         let mut left = Left::Nothing;
         for former in seen.others(self.worker, wanted)? {
             let of_former = match &former.worker {
                 None => None,
                 Some(other) => match seen.workers.get(other) {
                     Some((record, version)) if record.state == WorkerState::Live => {
-                        let sign = self.silence.sign(other, *version, now);
+                        let sign = self.detector.sign(other, *version, written_for, now);
                         if sign == Sign::Over {
                             // The next look finds its record as that leaves it.
                             end(self.stream, other, *record, *version).await?;
@@ -203,14 +216,13 @@ impl Ownership<'_> {
             let former_worker = former.worker.as_ref().map(WorkerId::as_str);
             tracing::info!(former = former_worker, slots = former.slots.len(), "took slots");
         }
+        if matches!(left, Left::Nothing) {
+            self.confirm(&seen.own(self.worker, wanted), &seen).await?;
+        }
         Ok(left)
     }
 
     async fn take_some(&self, slots: &[Slot], seen: &Seen, of_former: Option<Check>) -> Result<()> {
-        let check = |slot: &Slot| {
-            let version = seen.slots.get(slot).map(|(_, version)| *version);
-            Check { key: slot_key(*slot), version }
-        };
         let write = |slot: &Slot| {
             let record = SlotRecord::next(seen.slots.get(slot).map(|(record, _)| record), self.worker);
             ValueWrite { key: slot_key(*slot), value: Some(record.encode()) }
@@ -219,7 +231,7 @@ impl Ownership<'_> {
         let settled = layout::record_key(records::SETTLED_KEY, self.worker, self.cluster.slots);
         let beside = [ValueWrite { key: settled, value: None }, note_change(self.worker)];
         let writes = slots.iter().map(write).chain(beside);
-        let checks = slots.iter().map(check).chain(of_former).collect();
+        let checks = slots.iter().map(|slot| seen.check(*slot)).chain(of_former).collect();
         self.stream.commit_checked(checks, writes.collect()).await.map(drop)
     }
 
@@ -278,6 +290,19 @@ impl Seen {
 
     fn home(&self, slot: Slot) -> Option<&str> {
         self.slots.get(&slot).and_then(|(record, _)| record.home.as_deref())
+    }
+
+    /// The slot is as it was seen.
+    fn check(&self, slot: Slot) -> Check {
+        Check { key: slot_key(slot), version: self.slots.get(&slot).map(|(_, version)| *version) }
+    }
+
+    /// Those of the slots whose home is this worker.
+    pub(crate) fn own(&self, worker: &WorkerId, wanted: &SlotSet) -> SlotSet {
+        let mut own = SlotSet::none(wanted.count());
+        let is_own = |slot: &Slot| self.home(*slot) == Some(worker.as_str());
+        wanted.iter().filter(is_own).for_each(|slot| own.insert(slot));
+        own
     }
 
     /// Of the worker that has these slots, or takes them now.

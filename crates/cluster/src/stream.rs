@@ -16,9 +16,9 @@ use forebay_env::{Clock, Env};
 use forebay_store::ValueWrite;
 use tokio::sync::{mpsc, oneshot};
 
-use crate::layout::{WorkerId, worker_key};
+use crate::failure_detector::{FailureDetector, START_MAX, Sign};
+use crate::layout::{WorkerId, stale_copies_key, worker_key};
 use crate::lease::Lease;
-use crate::silence::{START_MAX, Sign, Silence};
 use crate::worker_record::{WorkerRecord, WorkerState};
 
 /// Writes in one transaction, with that of the worker's record: etcd takes 128 by default.
@@ -77,6 +77,8 @@ struct Committer {
     record: WorkerRecord,
     version: u64,
     position: Arc<Mutex<Position>>,
+    /// When the last transaction was sent.
+    sent: Duration,
     /// Until when writes are expected that a client waits for.
     expected_until: Duration,
 }
@@ -112,15 +114,16 @@ impl Stream {
         let record = WorkerRecord { life, number: 0, state: WorkerState::Live };
         let key = worker_key(worker);
         let until = clock.monotonic() + START_MAX;
-        let mut silence = Silence::new(length);
+        let mut detector = FailureDetector::new(length);
         let mut is_alive = false;
         let (version, former) = loop {
             let is_over = |version| {
-                let sign = silence.sign(worker, version, clock.monotonic());
+                // It has written nothing yet that could have failed.
+                let sign = detector.sign(worker, version, Duration::MAX, clock.monotonic());
                 is_alive = sign == Sign::Lives;
                 sign == Sign::Over
             };
-            let begun = begin(engine.as_ref(), &key, record, &is_own, is_over).await;
+            let begun = begin(engine.as_ref(), worker, record, &is_own, is_over).await;
             let error = match begun {
                 Ok(Some(begun)) => break begun,
                 Ok(None) => {
@@ -151,6 +154,7 @@ impl Stream {
         version: u64,
     ) -> Self {
         let position = Arc::new(Mutex::new(Position { life: record.life, number: record.number, version }));
+        let sent = clock.monotonic();
         let committer = Committer {
             engine,
             clock,
@@ -159,6 +163,7 @@ impl Stream {
             record,
             version,
             position: Arc::clone(&position),
+            sent,
             expected_until: Duration::ZERO,
         };
         let (sender, requests) = mpsc::channel(QUEUE_MAX);
@@ -180,6 +185,11 @@ impl Stream {
     /// How far the engine is: at least as far as all commits that have returned.
     pub(crate) fn position(&self) -> Position {
         *self.position.lock()
+    }
+
+    /// See [`Lease::written_for`].
+    pub(crate) fn written_for(&self) -> Duration {
+        self.lease.written_for()
     }
 
     /// What is left of the lease, if nothing renews it.
@@ -246,22 +256,27 @@ pub(crate) enum Former {
 }
 
 /// Tries to become a worker. Returns the version of its record; `None` when another process may be the worker.
+///
+/// When the last process of the worker had other disks, clean copies on these ones are from another time, also those of
+/// slots that stay at home at the worker. The same transaction notes that: after it, nobody could find it out.
 async fn begin(
     engine: &dyn Engine,
-    key: &Bytes,
+    worker: &WorkerId,
     record: WorkerRecord,
     is_own: impl Fn(u64) -> bool,
     is_over: impl FnOnce(u64) -> bool,
 ) -> Result<Option<(u64, Former)>> {
-    let found = engine.get(key).await?;
-    let mut of = Former::Over;
+    let key = worker_key(worker);
+    let found = engine.get(&key).await?;
+    let (mut of, mut writes) = (Former::Over, vec![write(&key, record)]);
     if let Some(found) = &found {
         if found.value == record.encode() {
             // The answer to an earlier try was lost, and what it has replaced is not known.
             return Ok(Some((found.version, Former::Killed)));
         }
         let former = WorkerRecord::decode(&found.value)?;
-        let is_killed = former.state == WorkerState::Live && is_own(former.life);
+        let had_these_disks = is_own(former.life);
+        let is_killed = former.state == WorkerState::Live && had_these_disks;
         let has_ended = former.state != WorkerState::Live || is_killed;
         if is_killed {
             of = Former::Killed;
@@ -269,9 +284,12 @@ async fn begin(
         if !has_ended && !is_over(found.version) {
             return Ok(None);
         }
+        if !had_these_disks {
+            writes.push(ValueWrite { key: stale_copies_key(worker), value: Some(Bytes::new()) });
+        }
     }
-    let checks = [Check { key: key.clone(), version: found.map(|found| found.version) }];
-    engine.commit(&checks, &[write(key, record)]).await.map(|version| Some((version, of)))
+    let checks = [Check { key, version: found.map(|found| found.version) }];
+    engine.commit(&checks, &writes).await.map(|version| Some((version, of)))
 }
 
 fn write(key: &Bytes, record: WorkerRecord) -> ValueWrite {
@@ -290,7 +308,7 @@ impl Committer {
                         Some(request) => Some(request),
                         None => return,
                     },
-                    () = self.clock.sleep(self.lease.renewal()) => None,
+                    () = self.clock.sleep(self.until_renewal()) => None,
                 },
             };
             let mut batch = Batch::default();
@@ -308,6 +326,11 @@ impl Committer {
                 self.expected_until = self.clock.monotonic() + EXPECTED;
             }
         }
+    }
+
+    /// Counts from when the last transaction was sent, as leases do: its answer may have taken long.
+    fn until_renewal(&self) -> Duration {
+        (self.sent + self.lease.renewal()).saturating_sub(self.clock.monotonic()).max(RETRY_MIN)
     }
 
     /// Waits a moment for writes that a client waits for, while there are none in the batch. Returns a request that
@@ -340,6 +363,7 @@ impl Committer {
         let record = WorkerRecord { number: self.record.number + 1, state, ..self.record };
         let checks: Vec<_> = batch.iter().flat_map(|request| &request.checks).cloned().collect();
         let writes: Vec<_> = batch.iter().flat_map(|request| &request.writes).cloned().collect();
+        self.sent = self.clock.monotonic();
         let mut result = self.transact(&checks, &writes, record, None).await;
         if let Outcome::Refused { is_in_doubt: true, error } = result {
             // Once another transaction is done in its place, it can't be any more.

@@ -22,6 +22,8 @@ pub(crate) enum Fate {
     Late,
     /// Nothing is done or answered from here on.
     Silence,
+    /// Reads are answered and transactions refused from here on.
+    Full,
 }
 
 /// The checks and writes of a transaction.
@@ -66,7 +68,7 @@ impl TestEngine {
         self.fates.lock().push_back(fate);
     }
 
-    /// Ends a silence.
+    /// Ends a silence, or makes room.
     pub(crate) fn hear_again(&self) {
         self.fates.lock().clear();
     }
@@ -113,10 +115,12 @@ impl Engine for TestEngine {
         self.transactions.lock().push(writes.len());
         let fate = {
             let mut fates = self.fates.lock();
-            if fates.front() == Some(&Fate::Silence) { Some(Fate::Silence) } else { fates.pop_front() }
+            let lasting = fates.front().copied().filter(|fate| matches!(fate, Fate::Silence | Fate::Full));
+            lasting.or_else(|| fates.pop_front())
         };
         match fate {
             None => return self.inner.commit(checks, writes).await,
+            Some(Fate::Full) => return Err(Error::new(ErrorKind::Busy, "there is no room")),
             Some(Fate::AnswerLost) => drop(self.inner.commit(checks, writes).await),
             Some(Fate::Late) => self.late.lock().push((checks.to_vec(), writes.to_vec())),
             Some(Fate::Lost | Fate::Silence) => {}

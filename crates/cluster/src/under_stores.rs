@@ -12,10 +12,10 @@ use forebay_catalog::{Engine, ErrorKind, Result};
 use forebay_env::Env;
 
 use crate::ClusterSettings;
+use crate::failure_detector::{FailureDetector, START_MAX, Sign};
 use crate::layout::WorkerId;
 use crate::ownership::{end, members_told, workers};
 use crate::retry::tried;
-use crate::silence::{START_MAX, Sign, Silence};
 use crate::stream::Stream;
 use crate::worker_record::WorkerState;
 
@@ -75,12 +75,12 @@ impl Look<'_> {
             return Ok(None);
         }
         let lease = Duration::from_millis(lease_ms);
-        let mut silence = Silence::new(lease);
+        let mut detector = FailureDetector::new(lease);
         // So that the lease of a worker that has ended is over before.
         let until = self.env.clock.monotonic() + START_MAX.max(2 * lease);
         loop {
             let is_over = self.env.clock.monotonic() >= until;
-            match self.once(&mut silence).await {
+            match self.once(&mut detector).await {
                 Ok(None) => return Ok(None),
                 Ok(Some(Differs::Lives(other))) => return Ok(Some(other)),
                 Ok(Some(Differs::MayLive(other))) if is_over => return Ok(Some(other)),
@@ -91,10 +91,10 @@ impl Look<'_> {
         }
     }
 
-    async fn once(&self, silence: &mut Silence) -> Result<Option<Differs>> {
+    async fn once(&self, detector: &mut FailureDetector) -> Result<Option<Differs>> {
         let mut told = members_told(self.engine).await?;
         let seen = workers(self.engine).await?;
-        let now = self.env.clock.monotonic();
+        let (now, written_for) = (self.env.clock.monotonic(), self.ends.map_or(Duration::MAX, Stream::written_for));
         let mut found = None;
         for (other, (record, version)) in seen {
             let told = told.remove(&other).filter(|_| other != *self.worker && record.state == WorkerState::Live);
@@ -102,7 +102,7 @@ impl Look<'_> {
             if settings.is_empty() {
                 continue;
             }
-            match (silence.sign(&other, version, now), self.ends) {
+            match (detector.sign(&other, version, written_for, now), self.ends) {
                 (Sign::Lives, _) => return Ok(Some(Differs::Lives(OtherUnderStores { worker: other, settings }))),
                 (Sign::None, _) => found = Some(Differs::MayLive(OtherUnderStores { worker: other, settings })),
                 (Sign::Over, None) => {}

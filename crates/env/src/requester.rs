@@ -20,7 +20,7 @@ tokio::task_local! {
 
 /// On whose behalf a request runs: the work of disks and directories for the request counts as this requester's. It is
 /// a hash of the name. Two names with the same hash are likely only among some 2^32 of them.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Requester(u64);
 
 impl Requester {
@@ -35,6 +35,17 @@ impl Requester {
         let mut hasher = DefaultHasher::new();
         access_key.hash(&mut hasher);
         Self(hasher.finish().max(2))
+    }
+
+    /// For another worker, which makes the same requester of it with [`Self::numbered`].
+    pub fn number(self) -> u64 {
+        self.0
+    }
+
+    /// The requester that has this number at another worker. It is never the log. Where other releases hash names
+    /// differently, one access key is two requesters.
+    pub fn numbered(number: u64) -> Self {
+        if number == Self::LOG.0 { Self::NOBODY } else { Self(number) }
     }
 
     /// The requester that this task works for.

@@ -16,6 +16,9 @@ const COMPACTION_PERIOD: Duration = Duration::from_secs(60);
 /// Older ones return stale reads after some restarts.
 const VERSION_MIN: [u64; 3] = [3, 6, 9];
 
+/// Above this part of the quota, in percent, a database is nearly full.
+const NEARLY_FULL: u64 = 80;
+
 /// A member, and what it says.
 #[derive(Debug)]
 pub struct MemberHealth {
@@ -39,6 +42,13 @@ pub struct MemberStatus {
     pub is_full: bool,
 }
 
+impl MemberStatus {
+    /// Whether it may return stale reads.
+    pub fn is_old(&self) -> bool {
+        is_old(&self.version)
+    }
+}
+
 impl From<StatusAnswer> for MemberStatus {
     fn from(answer: StatusAnswer) -> Self {
         Self {
@@ -48,6 +58,14 @@ impl From<StatusAnswer> for MemberStatus {
             used_bytes: number(answer.db_size_in_use),
             quota_bytes: number(answer.db_size_quota),
         }
+    }
+}
+
+impl MemberStatus {
+    /// Whether the database may soon take no more writes. What is free in its file is used again.
+    pub fn is_nearly_full(&self) -> bool {
+        let used = if self.used_bytes == 0 { self.database_bytes } else { self.used_bytes };
+        self.is_full || (self.quota_bytes > 0 && used > self.quota_bytes / 100 * NEARLY_FULL)
     }
 }
 
@@ -93,9 +111,10 @@ impl EtcdEngine {
 
     async fn warn_of_old_members(&self) {
         for MemberHealth { endpoint, status } in self.status().await {
-            if let Ok(MemberStatus { version, .. }) = status
-                && is_old(&version)
+            if let Ok(status) = status
+                && status.is_old()
             {
+                let version = status.version;
                 tracing::warn!(endpoint, version, "this etcd may return stale reads: use 3.6.9 or newer");
             }
         }
@@ -111,6 +130,26 @@ fn is_old(version: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_database_is_nearly_full_by_what_is_used_of_it() {
+        let status = |database_bytes, used_bytes, quota_bytes, is_full| MemberStatus {
+            version: "3.7.0".to_owned(),
+            database_bytes,
+            used_bytes,
+            quota_bytes,
+            is_full,
+        };
+        for (status, expected) in [
+            (status(990, 700, 1000, false), false),
+            (status(990, 810, 1000, false), true),
+            (status(990, 0, 1000, false), true),
+            (status(990, 810, 0, false), false),
+            (status(990, 10, 1000, true), true),
+        ] {
+            assert_eq!(status.is_nearly_full(), expected, "{status:?}");
+        }
+    }
 
     #[test]
     fn versions_compare_as_numbers() {

@@ -33,12 +33,13 @@ use tokio_util::sync::CancellationToken;
 use crate::under_store_moved::Records;
 use drain::Drain;
 use membership::Membership;
-use metrics::{ClusterMetrics, EngineHealth, SlotMoves};
+use metrics::{ClusterMetrics, SlotMoves};
 use requests::{ForwardedRequests, PassedOn};
 use router::Router;
 use state::ClusterState;
 
-pub(crate) use join::{addresses, join};
+pub(crate) use join::{addresses, join, worker_id};
+pub(crate) use metrics::EngineHealth;
 pub(crate) use settings_drift::{Agreement, Difference, aside};
 
 /// How often to check whether the slots are lost.
@@ -113,7 +114,12 @@ impl Joined {
         Arc::clone(&self.agreement)
     }
 
-    /// For Prometheus: the same.
+    /// For notices: how the engine stands.
+    pub(crate) fn engine_health(&self) -> Arc<EngineHealth> {
+        Arc::clone(&self.health)
+    }
+
+    /// For Prometheus: both.
     pub(crate) fn register(&self, cache: &Cache, registry: &mut Registry) {
         let metrics = ClusterMetrics {
             catalog: Arc::clone(&self.catalog),
@@ -136,10 +142,10 @@ impl Joined {
         let server = PeerServer::new(env.clone(), identity, router.own(), answers, requests, told);
         let server = forebay_env::spawn(server.run(listener, stop.clone(), cut.clone()));
         let clock = Arc::clone(&env.clock);
-        let (others, members) = (peers.clone(), Arc::clone(&router));
+        let (others, members, told_cache) = (peers.clone(), Arc::clone(&router), cache.clone());
         let maintenance = forebay_env::spawn(async move {
             let agreement = agreement.follow(&own_settings, &others, &members, clock.as_ref());
-            join3(engine.maintain(), health.follow(&engine, clock.as_ref()), agreement).await;
+            join3(engine.maintain(), health.follow(&engine, clock.as_ref(), &told_cache), agreement).await;
         });
         let (stop_following, drained) = (CancellationToken::new(), CancellationToken::new());
         let (own, seen) = (router.own().to_owned(), Arc::clone(&router));

@@ -46,7 +46,7 @@ pub(crate) enum ClientCommand {
         #[command(flatten)]
         target: Target,
     },
-    /// Lists the mounts and the under store of all other buckets, and whether each can be used
+    /// Lists the mounts and the under store of all other buckets, and whether each works; exits with 1 if one does not
     Mounts {
         #[command(flatten)]
         target: Target,

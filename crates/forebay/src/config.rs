@@ -16,7 +16,7 @@ mod table;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
-use forebay_types::{BucketName, InvalidName, WriteMode};
+use forebay_types::{BucketName, InvalidName, PolicyRule, WriteMode};
 use forebay_ufs::UnderStoreUrl;
 use serde::Deserialize;
 
@@ -24,7 +24,7 @@ pub(crate) use check::etcd_endpoints;
 use check::{both, without};
 pub(crate) use kind::Capacity;
 pub(crate) use policy::{POLICY_KEYS, why_unmatched};
-pub(crate) use problem::{Origin, Problem};
+pub(crate) use problem::{Origin, Problem, Problems};
 pub(crate) use reference::reference;
 use sections::MovedBuckets;
 pub(crate) use sections::{Cluster, Config, Include, Keys, LogFormat, Store, Trace, UnderStoreConfig};
@@ -48,32 +48,47 @@ impl Config {
     /// `file` is a name for messages and the text. `variables` are those of the process.
     ///
     /// # Errors
-    /// The first problem, with the place, the setting and the value.
+    /// All problems of single settings, mounts and rules, each on its own line with the place, the setting and the
+    /// value. Where there are none, those of settings that contradict each other.
     pub(crate) fn load(
         file: Option<(&str, &str)>,
         variables: &BTreeMap<String, String>,
         overrides: &Overrides,
     ) -> Result<Self, Problem> {
-        let mut sources = Sources::defaults();
+        let (mut sources, mut problems) = (Sources::defaults(), Problems::default());
         if let Some((name, text)) = file {
-            sources.file(name, text)?;
+            problems.take(sources.file(name, text));
         }
-        sources.environment(variables)?;
+        problems.take(sources.environment(variables));
         for (flag, section, key, text) in &overrides.settings {
             let setting = table::find(section, key).expect("flags name settings of the table");
-            sources.set_text(setting, text, Origin::Flag { name: flag })?;
+            problems.take(sources.set_text(setting, text, Origin::Flag { name: flag }));
         }
         for mount in &overrides.mounts {
-            sources.add_mount(mount)?;
+            problems.take(sources.add_mount(mount));
         }
-        let mode = overrides.mode.as_deref().map(parse_mode).transpose()?;
-        let mut config = Self::build(sources, mode)?;
+        let mode = problems.take(overrides.mode.as_deref().map(parse_mode).transpose()).flatten();
+        let mounts = problems.take(sources.mounts()).unwrap_or_default();
+        let rules = problems.take(policy::read(&sources.policies)).unwrap_or_default();
+        problems.result()?;
+        let mut config = Self::build(sources, mounts, rules, mode)?;
+        config.file = file.map(|(name, _)| name.to_owned());
         config.check_endpoints(variables)?;
+        config.inherited_hadoop_conf_dir = variables.get("HADOOP_CONF_DIR").cloned();
         Ok(config)
     }
 
-    fn build(sources: Sources, mode: Option<WriteMode>) -> Result<Self, Problem> {
+    /// From settings that are sound, each by itself.
+    fn build(
+        sources: Sources,
+        mounts: BTreeMap<BucketName, UnderStoreConfig>,
+        rules: Vec<PolicyRule>,
+        mode: Option<WriteMode>,
+    ) -> Result<Self, Problem> {
+        let mut problems = Problems::default();
+        let rules = policy::in_force(rules, &sources.policies, mode, sources.has_cluster());
         let mut config = Self {
+            file: None,
             server: sources.section("server")?,
             store: sources.section("store")?,
             cache: sources.section("cache")?,
@@ -81,19 +96,21 @@ impl Config {
             access_log: sources.section("access_log")?,
             audit_log: sources.section("audit_log")?,
             trace: sources.section("trace")?,
-            root: sources.root()?,
-            moved_buckets: sources.moved_buckets()?,
-            mounts: sources.mounts()?,
+            root: problems.take(sources.root()).flatten(),
+            moved_buckets: problems.take(sources.moved_buckets()).unwrap_or_default(),
+            mounts,
             limits: sources.section("under_store_limits")?,
             s3: sources.section("under_store_s3")?,
             cluster: sources.section("cluster")?,
-            policies: policy::rules(&sources.policies, mode, sources.has_cluster())?,
+            policies: problems.take(rules).unwrap_or_default(),
             warnings: sources.warnings.clone(),
             effective: effective::entries(&sources, mode),
             inherited_endpoint: None,
+            inherited_hadoop_conf_dir: None,
             origins: sources.settings.iter().map(|(name, sourced)| (*name, sourced.origin.clone())).collect(),
         };
-        config.check(&sources)?;
+        problems.take(config.check(&sources));
+        problems.result()?;
         let mounts: Vec<_> = config.mounts.keys().map(BucketName::as_str).collect();
         let warnings = policy::warnings(&sources.policies, config.root.is_none().then_some(&mounts[..]));
         config.warnings.extend(warnings);
@@ -103,13 +120,14 @@ impl Config {
     /// Takes the keys that stand in files of their own.
     ///
     /// # Errors
-    /// The first file that can't be read or holds no key.
+    /// All mounts with a file that can't be read or holds no key.
     pub(crate) fn read_key_files(&mut self) -> Result<(), Problem> {
+        let mut problems = Problems::default();
         for (bucket, mount) in &mut self.mounts {
             let read = mount.keys.read_files();
-            read.map_err(|wrong| mount.origin.problem(&format!("mounts.{bucket}"), &wrong))?;
+            problems.take(read.map_err(|wrong| mount.origin.problem(&format!("mounts.{bucket}"), &wrong)));
         }
-        Ok(())
+        problems.result()
     }
 
     /// All files that hold secrets: this one, when it does, and those that it names.
@@ -192,7 +210,9 @@ impl Sources {
     }
 
     fn mounts(&self) -> Result<BTreeMap<BucketName, UnderStoreConfig>, Problem> {
-        self.mounts.iter().map(|(bucket, sourced)| mount(bucket, sourced)).collect()
+        let mut problems = Problems::default();
+        let mounts = self.mounts.iter().filter_map(|(bucket, sourced)| problems.take(mount(bucket, sourced))).collect();
+        problems.result().map(|()| mounts)
     }
 
     fn add_mount(&mut self, text: &str) -> Result<(), Problem> {

@@ -4,7 +4,8 @@ use forebay_types::error_chain;
 
 use crate::config::Problem;
 
-/// A failure that is printed in one line before the process ends.
+/// A failure that is printed before the process ends: in one line, but for mistakes of the configuration, which have a
+/// line each.
 #[derive(Debug)]
 pub(crate) enum Failure {
     /// Bad input: exit code 2.

@@ -14,6 +14,15 @@ pub(crate) fn location(url: &UnderStoreUrl) -> String {
     }
 }
 
+/// Where the Hadoop configuration is that says which NameNodes a nameservice has. `None`: not HDFS, or a NameNode by
+/// its address.
+pub(crate) fn nameservice_configuration(url: &UnderStoreUrl, inherited: Option<&str>) -> Option<String> {
+    let UnderStoreUrl::Hdfs(location) = url else { return None };
+    // A nameservice has no port.
+    let is_nameservice = !location.authority.contains(':');
+    is_nameservice.then(|| location.hadoop_conf_dir.as_deref().or(inherited).map(str::to_owned)).flatten()
+}
+
 /// How an S3 under store is reached, without a user. `None`: at Amazon.
 pub(crate) fn endpoint(url: &UnderStoreUrl, inherited: Option<&str>) -> Option<String> {
     let UnderStoreUrl::S3 { endpoint, .. } = url else { return None };

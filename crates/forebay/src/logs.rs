@@ -13,7 +13,7 @@ use tracing_subscriber::{EnvFilter, Layer};
 pub(crate) use requests::{check_file, open, started, stopped};
 pub(crate) use traces::Traces;
 
-use crate::config::{Config, LogFormat, Problem};
+use crate::config::{Config, LogFormat, Problem, Problems};
 use crate::failure::Failure;
 
 /// Libraries whose lines are left out unless the filter names them. `s3s` calls every refused request an error, while
@@ -63,12 +63,13 @@ where
 
 /// What a log file or the collector's address would refuse at the start.
 pub(crate) fn check(config: &Config) -> Result<(), Problem> {
+    let mut problems = Problems::default();
     for (section, file) in [("access_log", &config.access_log.file), ("audit_log", &config.audit_log.file)] {
         if let Some(file) = file {
-            check_file(file).map_err(|wrong| config.problem(section, "file", &wrong))?;
+            problems.take(check_file(file).map_err(|wrong| config.problem(section, "file", &wrong)));
         }
     }
-    Ok(())
+    problems.result()
 }
 
 #[cfg(test)]

@@ -9,6 +9,8 @@ mod config;
 mod credentials;
 mod doctor;
 mod failure;
+#[cfg(test)]
+mod fuzz_corpus;
 mod limits;
 mod locations;
 mod logs;
@@ -76,7 +78,8 @@ fn is_help(kind: ErrorKind) -> bool {
 
 /// The exit code of bad input, as the C library's `getopt` made customary.
 fn refuse(problem: &str) -> ExitCode {
-    eprintln!("forebay: {problem}");
+    // A configuration may have several mistakes, each on its own line.
+    problem.lines().for_each(|line| eprintln!("forebay: {line}"));
     ExitCode::from(2)
 }
 

@@ -7,29 +7,37 @@ use std::path::{Path, PathBuf};
 
 use forebay_auth::{FileCounts, RootUser, Secret, Users};
 
-use crate::config::{Config, Problem, UnderStoreConfig};
+use crate::config::{Config, Problem, Problems, UnderStoreConfig};
 use crate::{logs, tls, under_store_gone};
 
 /// # Errors
-/// The first file or directory that the server could not start with.
+/// All files and directories that the server could not start with.
 pub(crate) fn check(config: &Config) -> Result<(), Problem> {
-    tls::load(config)?;
-    check_users_of(config)?;
-    logs::check(config)?;
-    if config.cluster.engine.is_some() && config.server.root_access_key.is_none() {
-        let wrong = "needs root keys that all workers have: set FOREBAY_ROOT_ACCESS_KEY and FOREBAY_ROOT_SECRET_KEY";
-        return Err(config.problem("cluster", "engine", wrong));
-    }
+    let mut problems = Problems::default();
+    problems.take(tls::load(config));
+    problems.take(check_users_of(config));
+    problems.take(logs::check(config));
+    problems.take(check_root_keys(config));
     for directory in &config.store.data_dirs {
-        check_own(directory).map_err(|wrong| config.problem("store", "data_dirs", &wrong))?;
+        problems.take(check_own(directory).map_err(|wrong| config.problem("store", "data_dirs", &wrong)));
     }
-    check_apart(&config.store.data_dirs).map_err(|wrong| config.problem("store", "data_dirs", &wrong))?;
+    let apart = check_apart(&config.store.data_dirs);
+    problems.take(apart.map_err(|wrong| config.problem("store", "data_dirs", &wrong)));
     if let Some(directory) = config.root.as_ref().and_then(UnderStoreConfig::directory) {
-        check_own(directory).map_err(|wrong| config.problem("under_store", "url", &wrong))?;
+        problems.take(check_own(directory).map_err(|wrong| config.problem("under_store", "url", &wrong)));
     }
     for (bucket, mount) in &config.mounts {
         let Some(directory) = mount.directory() else { continue };
-        check_present(directory).map_err(|wrong| mount.origin.problem(&format!("mounts.{bucket}"), &wrong))?;
+        let present = check_present(directory);
+        problems.take(present.map_err(|wrong| mount.origin.problem(&format!("mounts.{bucket}"), &wrong)));
+    }
+    problems.result()
+}
+
+fn check_root_keys(config: &Config) -> Result<(), Problem> {
+    if config.cluster.engine.is_some() && config.server.root_access_key.is_none() {
+        let wrong = "needs root keys that all workers have: set FOREBAY_ROOT_ACCESS_KEY and FOREBAY_ROOT_SECRET_KEY";
+        return Err(config.problem("cluster", "engine", wrong));
     }
     Ok(())
 }

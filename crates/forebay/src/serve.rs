@@ -70,6 +70,7 @@ enum Ended {
 /// Runs until a signal ends it.
 pub(crate) fn serve(config: Config) -> Result<(), Failure> {
     let traces = logs::start(&config)?;
+    tell_start(&config);
     limits::prepare_process(config.server.core_dumps);
     let threads = blocking_threads(&config);
     let runtime = Builder::new_multi_thread().enable_all().max_blocking_threads(threads).build();
@@ -87,6 +88,25 @@ pub(crate) fn serve(config: Config) -> Result<(), Failure> {
         Ended::Stopped => Ok(()),
         Ended::LostSlots => Err(start_again()),
     }
+}
+
+/// The first line of a run: what starts, with which settings, and where clients will reach it.
+fn tell_start(config: &Config) {
+    let worker = config.cluster.engine.as_ref().and_then(|_| cluster::worker_id(&config.cluster).ok());
+    let worker = worker.map(|worker| worker.to_string());
+    let under_store = config.root.as_ref().map(|root| root.url.to_string());
+    tracing::info!(
+        version = env!("CARGO_PKG_VERSION"),
+        pid = std::process::id(),
+        configuration = config.file.as_deref(),
+        worker = worker.as_deref(),
+        s3 = %config.server.listen,
+        admin = %config.server.admin_listen,
+        under_store = under_store.as_deref(),
+        mounts = config.mounts.len(),
+        data_dirs = ?config.store.data_dirs,
+        "starting"
+    );
 }
 
 /// Replaces this process by a new one with the same arguments. Nothing of it is left: no task, no lock, no open file.
@@ -367,7 +387,23 @@ fn tell_new(config: &Config, now_ms: u64, notices: &Notices) {
         severity: Severity::Info,
         subject: shown.join(", "),
         title: "a new store has begun at this start: nothing was in the data directories".to_owned(),
-        cure: "Nothing to do if this is a new installation. If there was a store before, its disk is not mounted, and what it has not brought to the under store is missing: stop the server, mount the disk, start again, and let the service wait for its mounts (RequiresMountsFor= of systemd)".to_owned(),
+        cure: "Nothing to do if this is a new installation. If there was a store before, its disk is not mounted, and what it has not brought to the under store is missing. Stop the clients, run `forebay persist /` until it ends with exit code 0, and copy TRANSIENT objects: what was written since this start is not in the earlier store. Only then stop the server, mount the disk, start again, and let the service wait for its mounts (RequiresMountsFor= of systemd)".to_owned(),
+        since_ms: now_ms,
+    };
+    watch::raise(notices, notice);
+}
+
+/// Left in the configuration, the setting would let the next move pass, which may be a mistake.
+fn tell_moved_buckets(config: &Config, now_ms: u64, notices: &Notices) {
+    if config.moved_buckets.is_empty() {
+        return;
+    }
+    let notice = Notice {
+        id: "moved-buckets-set".to_owned(),
+        severity: Severity::Warning,
+        subject: String::new(),
+        title: "under_store.moved_buckets is set, and no under store has moved since the last start".to_owned(),
+        cure: "Remove the setting, and restart the server when convenient. While it is set, a start is not refused when the under store of these buckets is another one and changes wait for the earlier one".to_owned(),
         since_ms: now_ms,
     };
     watch::raise(notices, notice);
@@ -422,7 +458,10 @@ impl Worker {
             others: joined.as_ref().map(Joined::others),
         };
         let cache = Cache::open(parts, &mut registry).await.map_err(not_opened)?;
-        under_store_moved::note(config, env, &records).await?;
+        let has_moved = under_store_moved::note(config, env, &records).await?;
+        if !has_moved {
+            tell_moved_buckets(config, env.clock.unix_ms(), &notices);
+        }
         if let Some(joined) = &joined {
             joined.register(&cache, &mut registry);
         }
@@ -446,6 +485,7 @@ impl Worker {
             syncs,
             users: users.clone(),
             agreement: joined.as_ref().map(Joined::agreement),
+            engine: joined.as_ref().map(Joined::engine_health),
             under_stores: under_stores.clone(),
             notices,
             metrics: WatchMetrics::register(&mut registry),

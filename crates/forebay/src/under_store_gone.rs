@@ -5,7 +5,8 @@
 use std::path::Path;
 
 use forebay_cache::Mounts;
-use forebay_catalog::{Catalog, Error, records};
+use forebay_catalog::records::{self, Base, ObjectRecord, State};
+use forebay_catalog::{Catalog, Error};
 use forebay_store::Store;
 use forebay_types::BucketName;
 use forebay_ufs::directory::OWN_DIRECTORY;
@@ -55,16 +56,40 @@ pub(crate) async fn check_buckets(
     let directory = config.root.as_ref().and_then(UnderStoreConfig::directory);
     let (Some(directory), Some(root)) = (directory, &mounts.root) else { return Ok(()) };
     // The probe reports a directory that can't be read.
-    if !root.list().await.is_ok_and(|found| found.is_empty()) {
-        return Ok(());
-    }
+    let Ok(found) = root.list().await else { return Ok(()) };
     let is_there = |bucket: &BucketName| !mounts.mounts.contains_key(bucket);
+    if !found.is_empty() {
+        let buckets = found.into_iter().map(|bucket| bucket.name).filter(is_there);
+        let empty: Vec<_> = buckets.filter(|bucket| is_empty(&directory.join(bucket.as_str()))).collect();
+        return check_empty(directory, &empty, catalog).await;
+    }
     let known = known_bucket(catalog, is_there).await.map_err(|error| Failure::of("the catalog", &error))?;
     let Some(bucket) = known else { return Ok(()) };
     let (shown, cure) = (directory.display(), cure("make one bucket in it", &directory.join(bucket.as_str())));
     Err(Failure::Failed(format!(
         "under_store.url: the directory {shown} has no buckets, and this store knows the bucket {bucket} there: {cure}"
     )))
+}
+
+fn is_empty(directory: &Path) -> bool {
+    std::fs::read_dir(directory).is_ok_and(|mut entries| entries.next().is_none())
+}
+
+/// # Errors
+/// When changes wait for objects that one of these buckets in `under_store.url` had, and its directory is empty:
+/// another disk may be mounted at the directory of a whole bucket. Without it, these changes would count as done.
+async fn check_empty(root: &Path, empty: &[BucketName], catalog: &dyn Catalog) -> Result<(), Failure> {
+    for bucket in empty {
+        let waits = has_waiting_change(catalog, bucket).await;
+        if waits.map_err(|error| Failure::of("the catalog", &error))? {
+            let directory = root.join(bucket.as_str());
+            let (shown, cure) = (directory.display(), cure("make a directory in it", &directory.join(OWN_DIRECTORY)));
+            return Err(Failure::Failed(format!(
+                "under_store.url: the directory {shown} of the bucket {bucket} is empty, and changes of objects in it wait: {cure}"
+            )));
+        }
+    }
+    Ok(())
 }
 
 /// # Errors
@@ -76,7 +101,7 @@ async fn check_mount(
     store: &Store,
 ) -> Result<(), Failure> {
     // The probe reports a directory that can't be read.
-    if !std::fs::read_dir(directory).is_ok_and(|mut entries| entries.next().is_none()) {
+    if !is_empty(directory) {
         return Ok(());
     }
     let known = known_bucket(catalog, |known| known == bucket).await;
@@ -121,4 +146,21 @@ async fn known_bucket(
         }
     }
     Ok(None)
+}
+
+/// Whether a delete or a new version of an object waits in a bucket, and the under store had the object.
+async fn has_waiting_change(catalog: &dyn Catalog, bucket: &BucketName) -> Result<bool, Error> {
+    let (mut from, to) = records::object_prefix_range(bucket, "");
+    loop {
+        let found = catalog.scan(&from, &to, SCAN_RECORDS).await?;
+        let Some((last, _)) = found.last() else { return Ok(false) };
+        from = records::successor(last);
+        for (_, found) in &found {
+            let record = ObjectRecord::decode(&found.value)?;
+            let waits = matches!(record.state, State::Dirty | State::Tombstone);
+            if waits && matches!(record.base, Base::Present(_)) {
+                return Ok(true);
+            }
+        }
+    }
 }

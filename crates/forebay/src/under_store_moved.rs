@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::config::{Config, UnderStoreConfig};
 use crate::failure::Failure;
-use crate::locations::{endpoint, location};
+use crate::locations::{endpoint, location, nameservice_configuration};
 
 /// Records that are read in one go.
 const SCAN_RECORDS: usize = 1000;
@@ -138,28 +138,48 @@ struct Place {
     location: String,
     /// `None`: not one of S3, or of a worker that reaches the same store by an address of its own.
     endpoint: Option<String>,
+    /// Of a nameservice of HDFS: other clusters may have one of the same name. `None`: anything else, or not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    hadoop_configuration: Option<String>,
 }
 
 impl Place {
     fn of(under_store: &UnderStoreConfig, config: &Config) -> Self {
         let UnderStoreUrl::S3 { bucket, prefix, .. } = &under_store.url else {
-            return Self { location: location(&under_store.url), endpoint: None };
+            let inherited = config.inherited_hadoop_conf_dir.as_deref();
+            let hadoop_configuration = nameservice_configuration(&under_store.url, inherited);
+            return Self {
+                location: location(&under_store.url),
+                endpoint: None,
+                // The workers of a cluster may each have it in another directory.
+                hadoop_configuration: hadoop_configuration.filter(|_| config.cluster.engine.is_none()),
+            };
         };
         let endpoint = || endpoint(&under_store.url, config.inherited_endpoint.as_deref());
         Self {
             location: format!("s3://{}/{prefix}", bucket.as_deref().unwrap_or_default()),
             endpoint: config.cluster.compare_endpoints.then(|| endpoint().unwrap_or_else(|| AMAZON.to_owned())),
+            hadoop_configuration: None,
         }
     }
 
     fn is(&self, other: &Self) -> bool {
-        let endpoints = self.endpoint.as_ref().zip(other.endpoint.as_ref());
-        self.location == other.location && endpoints.is_none_or(|(one, other)| one == other)
+        // What one of the two does not tell is no difference.
+        let may_be =
+            |one: Option<&String>, other: Option<&String>| one.zip(other).is_none_or(|(one, other)| one == other);
+        self.location == other.location
+            && may_be(self.endpoint.as_ref(), other.endpoint.as_ref())
+            && may_be(self.hadoop_configuration.as_ref(), other.hadoop_configuration.as_ref())
     }
 
     fn describe(&self) -> String {
-        let Self { location, endpoint } = self;
-        endpoint.as_ref().map_or(location.clone(), |endpoint| format!("{location} at {endpoint}"))
+        match self {
+            Self { location, endpoint: Some(endpoint), .. } => format!("{location} at {endpoint}"),
+            Self { location, hadoop_configuration: Some(directory), .. } => {
+                format!("{location} with the Hadoop configuration in {directory}")
+            }
+            Self { location, .. } => location.clone(),
+        }
     }
 }
 
@@ -193,13 +213,15 @@ impl UnderStores {
         all.filter(|(_, from, to)| differs(*from, *to)).map(|(name, from, to)| (name, shown(from), shown(to))).collect()
     }
 
-    /// Takes endpoints that the settings here do not tell from what was noted.
+    /// Takes what the settings here do not tell from what was noted.
     fn complete(&mut self, noted: &Self) {
         let complete = |place: &mut Place, noted: Option<&Place>| {
-            if place.endpoint.is_none()
-                && let Some(noted) = noted.filter(|noted| noted.location == place.location)
-            {
+            let Some(noted) = noted.filter(|noted| noted.location == place.location) else { return };
+            if place.endpoint.is_none() {
                 place.endpoint.clone_from(&noted.endpoint);
+            }
+            if place.hadoop_configuration.is_none() {
+                place.hadoop_configuration.clone_from(&noted.hadoop_configuration);
             }
         };
         self.root.iter_mut().for_each(|root| complete(root, noted.root.as_ref()));
@@ -305,25 +327,25 @@ async fn forget_copies(store: &Store, moved: impl Fn(&BucketName) -> bool) -> Re
 }
 
 /// Notes where the buckets are, for the next start. Call it when nothing can refuse this start any more, and before a
-/// client can write.
+/// client can write. Returns whether an under store is another one than at the last start.
 ///
 /// # Errors
 /// Those of the catalog.
-pub(crate) async fn note(config: &Config, env: &Env, records: &Records<'_>) -> Result<(), Failure> {
+pub(crate) async fn note(config: &Config, env: &Env, records: &Records<'_>) -> Result<bool, Failure> {
     let mut present = UnderStores::of(config);
     let noted = records.ask(env, || records.noted()).await?;
     if let Some(noted) = &noted {
         present.complete(noted);
     }
     if noted.as_ref() == Some(&present) {
-        return Ok(());
+        return Ok(false);
     }
-    if let Some(noted) = noted.filter(|noted| !noted.are(&present)) {
-        for (setting, from, to) in noted.differences(&present) {
-            tracing::warn!(setting, from, to, "the under store is another one than at the last start");
-        }
+    let differences = noted.map(|noted| noted.differences(&present)).unwrap_or_default();
+    for (setting, from, to) in &differences {
+        tracing::warn!(setting, from, to, "the under store is another one than at the last start");
     }
-    records.note(&present).await.map_err(|error| Failure::of("the catalog", &error))
+    records.note(&present).await.map_err(|error| Failure::of("the catalog", &error))?;
+    Ok(!differences.is_empty())
 }
 
 /// Buckets that a refusal names. Of more, it tells the number.
@@ -346,4 +368,46 @@ fn refusal(waiting: &BTreeMap<BucketName, u64>, before: &UnderStores, present: &
     format!(
         "{setting}: {changes} to be sent for bucket {bucket}{more}, which was in {from} at the last start and is now in {to}: they could replace or delete other objects there. If the new address is a mistake, correct it. Otherwise start with the earlier under store until `forebay status` shows that nothing is dirty, or, if the new one has the same objects, name each of these buckets in under_store.moved_buckets"
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Overrides;
+
+    fn under_stores(mount: &str, hadoop_conf_dir: Option<&str>) -> UnderStores {
+        let text = format!("[mounts]\nlake = \"{mount}\"\n");
+        let variables = hadoop_conf_dir.map(|directory| ("HADOOP_CONF_DIR".to_owned(), directory.to_owned()));
+        let variables = variables.into_iter().collect();
+        let config = Config::load(Some(("test.toml", &text)), &variables, &Overrides::default());
+        UnderStores::of(&config.expect("a sound configuration"))
+    }
+
+    #[test]
+    fn a_nameservice_in_another_hadoop_configuration_is_another_under_store() {
+        let of = |directory: &str| {
+            under_stores(&format!("hdfs://nameservice1/lake?hadoop_conf_dir={directory}"), Some("/etc/inherited"))
+        };
+        let (old, new) = (of("/etc/old"), of("/etc/new"));
+        let differences = old.differences(&new);
+        let [(setting, from, to)] = &differences[..] else { panic!("{differences:?}") };
+        assert!(setting == "mounts.lake" && from.ends_with("/etc/old") && to.ends_with("/etc/new"), "{differences:?}");
+        assert!(old.are(&of("/etc/old")));
+        let inherited = |directory| under_stores("hdfs://nameservice1/lake", Some(directory));
+        assert!(inherited("/etc/old").are(&old) && !inherited("/etc/new").are(&old));
+        // The address of a NameNode says which one it is.
+        let of_address = |directory| under_stores("hdfs://namenode:8020/lake", Some(directory));
+        assert!(of_address("/etc/old").are(&of_address("/etc/new")));
+    }
+
+    #[test]
+    fn a_note_of_a_release_that_did_not_look_at_the_hadoop_configuration_refuses_nothing() {
+        let noted = r#"{"root":null,"mounts":{"lake":{"location":"hdfs://nameservice1//lake","endpoint":null}}}"#;
+        let noted: UnderStores = serde_json::from_str(noted).unwrap();
+        let present = under_stores("hdfs://nameservice1/lake?hadoop_conf_dir=/etc/new", None);
+        assert!(noted.are(&present) && present.are(&noted) && noted != present);
+        let mut unknown = noted.clone();
+        unknown.complete(&present);
+        assert_eq!(unknown, present);
+    }
 }

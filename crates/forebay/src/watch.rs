@@ -20,7 +20,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
 use crate::certificate::{CertificateState, Present};
-use crate::cluster::Agreement;
+use crate::cluster::{Agreement, EngineHealth};
 use crate::metrics::{DirectoryLabels, StoreObserver, SyncTotal};
 use crate::under_stores::OpenUnderStores;
 pub(crate) use devices::device_of;
@@ -69,6 +69,8 @@ pub(crate) struct Watch {
     pub(crate) users: Users,
     /// With the other workers of a cluster.
     pub(crate) agreement: Option<Arc<Agreement>>,
+    /// Of a cluster.
+    pub(crate) engine: Option<Arc<EngineHealth>>,
     pub(crate) notices: Notices,
     pub(crate) metrics: WatchMetrics,
     /// Share of the capacity that pinned data may take.
@@ -185,6 +187,7 @@ impl Watch {
             certificate: certificate.and_then(|certificate| certificate.expiry(self.env.clock.unix_ms())),
             replaced_rules: self.cache.replaced_rules(),
             is_cut_off: self.cache.is_cut_off(),
+            old_engines: self.engine.as_ref().map(|engine| engine.old_members()).unwrap_or_default(),
             differences: self.agreement.as_ref().map(|agreement| agreement.differences()).unwrap_or_default(),
         }
     }

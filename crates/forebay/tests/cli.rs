@@ -84,6 +84,19 @@ fn a_file_is_checked_with_line_and_suggestion() {
     assert_eq!(text(&output.stderr), "");
 }
 
+#[test]
+fn each_mistake_of_a_file_has_a_line() {
+    let file = config_file("[store]\nsegment_sise = \"64 MiB\"\n[server]\nusers_fill = \"/x\"\n");
+    for command in [&["config", "check"][..], &["serve"]] {
+        let output = forebay(&[command, &["--config", path_of(&file)]].concat(), &[]);
+        let told = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{told}");
+        assert_eq!(told.lines().count(), 2, "{told}");
+        assert!(told.lines().all(|line| line.starts_with("forebay: ")), "{told}");
+        assert!(told.contains(":2: ") && told.contains(":4: ") && told.contains("\"users_file\""), "{told}");
+    }
+}
+
 /// What `serve` and `config check` say of a file and a directory that are or are not there.
 fn check_file_refused(content: &str, parts: &[&str]) {
     let file = config_file(content);

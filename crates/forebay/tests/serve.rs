@@ -112,6 +112,36 @@ fn a_server_is_ready_stops_on_sigterm_and_starts_again() {
 }
 
 #[test]
+fn the_first_line_of_the_log_says_what_starts() {
+    let directory = tempfile::tempdir().unwrap();
+    std::fs::write(directory.path().join("forebay.toml"), "").unwrap();
+    let mut command = command(directory.path());
+    let server = Server::start({
+        command.args(["--config", "forebay.toml"]).envs(KEYS);
+        command
+    });
+    let pid = server.child.id();
+    server.signal("TERM");
+    let (_, _, stderr) = server.wait();
+    let first = stderr.lines().next().unwrap_or_default();
+    let version = concat!("version=\"", env!("CARGO_PKG_VERSION"), "\"");
+    for part in [
+        "INFO",
+        "starting",
+        version,
+        &format!("pid={pid}"),
+        "configuration=\"forebay.toml\"",
+        "s3=127.0.0.1:0",
+        "admin=127.0.0.1:0",
+        "/forebay-under-store",
+        "forebay-data",
+    ] {
+        assert!(first.contains(part), "{first} lacks {part}");
+    }
+    assert!(!first.contains("hunter2"), "{first}");
+}
+
+#[test]
 fn what_is_written_is_for_the_owner_only() {
     let directory = tempfile::tempdir().unwrap();
     let server = Server::start(command(directory.path()));
@@ -145,10 +175,11 @@ fn a_second_process_on_the_same_directory_is_refused() {
     let directory = tempfile::tempdir().unwrap();
     let server = Server::start(command(directory.path()));
     let second = command(directory.path()).output().unwrap();
-    let line = String::from_utf8(second.stderr).unwrap();
-    assert_eq!(second.status.code(), Some(1), "{line}");
+    let told = String::from_utf8(second.stderr).unwrap();
+    assert_eq!(second.status.code(), Some(1), "{told}");
     assert!(second.stdout.is_empty());
-    assert_eq!(line.lines().count(), 1, "{line}");
+    let [start, line] = &told.lines().collect::<Vec<_>>()[..] else { panic!("{told}") };
+    assert!(start.contains("starting"), "{told}");
     assert!(line.contains("forebay-data") && line.contains("another process"), "{line}");
     assert_eq!(server.get("/readyz").0, 200, "the first goes on");
 }

@@ -10,6 +10,7 @@ use forebay_cache::{
     ObjectHead, OtherWorkers, PutObject, ReadLease, Reader, RecordRange, Result, ShareFindings, ShareReport, SlotSet,
     Status, Taker, Written,
 };
+use forebay_env::Requester;
 use forebay_types::{BucketName, Generation, ObjectPath, Tags};
 use http::header::CONTENT_LENGTH;
 use http::{Method, Request, Response, StatusCode};
@@ -18,7 +19,7 @@ use serde::de::DeserializeOwned;
 
 use crate::WorkerSettings;
 use crate::client::Peers;
-use crate::message::{ASK, KIND, PeerBody, value};
+use crate::message::{ASK, KIND, PeerBody, REQUESTER, value};
 use crate::question::{self, Clean, Copy, Held, Leased, Put, Question, Refusal, from_json, of_copy, unavailable};
 
 /// For an answer from memory and from local disks, and between two pieces of its body.
@@ -51,6 +52,10 @@ fn packed(question: &Question, body: Option<(ByteStream, u64)>) -> Result<Reques
     let (body, length) = question::message(question, body)?;
     let request = Request::builder().method(Method::POST).uri("/").header(KIND, ASK);
     let request = request.header(CONTENT_LENGTH, value(&length.to_string()));
+    let request = match Requester::present() {
+        Requester::NOBODY => request,
+        requester => request.header(REQUESTER, value(&requester.number().to_string())),
+    };
     Ok(request.body(body).expect("all of it is printable"))
 }
 

@@ -22,6 +22,9 @@ pub(crate) const TO: HeaderName = HeaderName::from_static("forebay-peer-to");
 /// The worker that sends it, for logs.
 pub(crate) const FROM: HeaderName = HeaderName::from_static("forebay-peer-from");
 
+/// On whose behalf a question is asked: see [`forebay_env::Requester::number`]. Without it, the worker itself asks.
+pub(crate) const REQUESTER: HeaderName = HeaderName::from_static("forebay-peer-requester");
+
 /// The message was not for this worker, or is not understood. Nothing was done.
 const REFUSED: HeaderName = HeaderName::from_static("forebay-peer-refused");
 

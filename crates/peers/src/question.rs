@@ -13,7 +13,7 @@ use forebay_cache::{
     DeletionStep, Error, ErrorKind, GetObject, HeldBytes, Incoming as Upload, LeaseRequest, LeaseTerms, NewCopy,
     PutObject, ReadLease, RecordRange, Result, SlotSet,
 };
-use forebay_env::Clock;
+use forebay_env::{Clock, Requester};
 use forebay_types::{Algorithm, BucketName, Checksum, Generation, ObjectInfo, ObjectPath, error_chain};
 use futures::{StreamExt, TryStreamExt};
 use http_body::Frame;
@@ -278,6 +278,8 @@ pub(crate) fn from_json<T: DeserializeOwned>(json: &str) -> Result<T> {
 
 /// A message: a frame, and what follows with its length. Returns the length of all of it.
 ///
+/// What follows is read on behalf of the present requester.
+///
 /// # Errors
 /// `Internal` when the value can't be encoded.
 pub(crate) fn message<T: Serialize>(value: &T, body: Option<(ByteStream, u64)>) -> Result<(PeerBody, u64)> {
@@ -287,6 +289,7 @@ pub(crate) fn message<T: Serialize>(value: &T, body: Option<(ByteStream, u64)>) 
     frame[..4].copy_from_slice(&length.to_be_bytes());
     let (stream, size) = body.unwrap_or_else(|| (futures::stream::empty().boxed(), 0));
     let length = frame.len() as u64 + size;
+    let stream = Requester::present().gets_stream(stream);
     let pieces = futures::stream::iter([Ok(Bytes::from(frame))]).chain(stream.map_err(io::Error::other));
     Ok((StreamBody::new(pieces.map_ok(Frame::data)).boxed_unsync(), length))
 }

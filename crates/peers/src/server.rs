@@ -4,7 +4,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use forebay_env::{Env, Linger, Lingering, rest};
+use forebay_env::{Env, Linger, Lingering, Requester, rest};
 use forebay_types::error_chain;
 use http::header::CONNECTION;
 use http::{Request, Response};
@@ -25,7 +25,7 @@ use crate::connect;
 use crate::forward;
 use crate::frames::server::{Answerer, Unfetched};
 use crate::identity::{Identity, Protocol};
-use crate::message::{ASK, FETCH, FORWARD, FROM, HEADERS_MAX, KIND, PeerBody, TO, refused, text};
+use crate::message::{ASK, FETCH, FORWARD, FROM, HEADERS_MAX, KIND, PeerBody, REQUESTER, TO, refused, text};
 use crate::requests::ClientRequests;
 
 /// Connections that have not proved the key yet. Others wait to be accepted.
@@ -156,7 +156,7 @@ impl PeerServer {
 
     fn answerer(&self) -> Answerer {
         let (requests, unfetched) = (Arc::clone(&self.requests), self.unfetched.clone());
-        Answerer { own: Arc::clone(&self.own), requests, unfetched, env: self.env.clone() }
+        Answerer::new(Arc::clone(&self.own), requests, unfetched, self.env.clone())
     }
 
     async fn messages(
@@ -215,9 +215,11 @@ impl PeerServer {
             }
             Some(ASK) => {
                 let from = text(headers, &FROM).unwrap_or_default().to_owned();
+                let requester = text(headers, &REQUESTER).and_then(|number| number.parse::<u64>().ok());
+                let requester = requester.map_or(Requester::NOBODY, Requester::numbered);
                 let (answers, settings) = (self.answers.as_ref(), &self.settings);
-                let answer = answer::answer(answers, settings, &self.env.clock, &from, request.into_body()).await;
-                Ok(answer.unwrap_or_else(refused))
+                let answer = answer::answer(answers, settings, &self.env.clock, &from, request.into_body());
+                Ok(requester.gets(answer).await.unwrap_or_else(refused))
             }
             Some(_) | None => Ok(refused()),
         }

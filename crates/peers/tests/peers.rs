@@ -18,8 +18,8 @@ use forebay_cache::{
     ObjectDetail, ObjectHead, OtherWorkers, PutObject, ReadLease, Reader, RecordRange, ShareFindings, ShareReport,
     SlotCount, SlotSet, Status, TagCondition, Taker, Written,
 };
-use forebay_env::Env;
 use forebay_env::clock::ManualClock;
+use forebay_env::{Env, Requester};
 use forebay_peers::{
     Answers, ClientRequests, ClusterKey, Error, Identity, Members, Origin, PeerBody, PeerServer, Peers, RequestBody,
     WorkerSettings,
@@ -49,6 +49,8 @@ struct Worker {
     done: Mutex<Vec<String>>,
     /// Copies that it has taken, and their bytes.
     copies: Mutex<Vec<(CopyId, ObjectPath, Vec<u8>)>>,
+    /// On whose behalf reads were asked for, and pieces of `held` were read.
+    asked: Arc<Mutex<Vec<Requester>>>,
     let_go: tokio::sync::Notify,
     /// Requests that wait for that.
     waiting: AtomicUsize,
@@ -91,8 +93,10 @@ struct Seen {
 impl Answers for Worker {
     async fn held(&self, key: &[u8], generation: Generation) -> forebay_cache::Result<Option<HeldBytes>> {
         let found = self.held.lock().expect("no panic").get(&(Bytes::copy_from_slice(key), generation.0)).cloned();
+        let asked = Arc::clone(&self.asked);
         Ok(found.map(|Stored { size, metadata, annex, pieces, hangs }| {
             let sent = futures::stream::iter(pieces.into_iter().map(Ok));
+            let sent = sent.inspect(move |_| asked.lock().expect("no panic").push(Requester::present()));
             let stream = match hangs {
                 true => sent.chain(futures::stream::pending()).boxed(),
                 false => sent.boxed(),
@@ -127,6 +131,7 @@ impl Answers for Worker {
     }
 
     async fn get(&self, request: GetObject) -> forebay_cache::Result<ObjectBody> {
+        self.asked.lock().expect("no panic").push(Requester::present());
         Err(CacheError::new(ErrorKind::NotFound, format!("no {} {:?}", request.path, request.range)))
     }
 
@@ -536,6 +541,20 @@ async fn reads_come_from_the_home() {
     assert!(errors.iter().flatten().filter(|error| error.kind == ErrorKind::NotFound).count() == 2, "{errors:?}");
     let error = peers.tags("c", &path()).await.expect_err("another worker answers there");
     assert_eq!(error.kind, ErrorKind::Unavailable);
+}
+
+/// Requesters share places at disks and under stores there as they do here.
+#[tokio::test]
+async fn a_question_is_answered_on_behalf_of_who_asks() {
+    let server = start().await;
+    let peers = server.peer(&identity(KEY, "lake"));
+    server.store("o/some", stored(&[b"some bytes"]));
+    for requester in [Requester::named("key"), Requester::NOBODY] {
+        assert!(requester.gets(peers.get("b", GetObject::whole(path()))).await.is_err(), "there is none");
+        let held = requester.gets(open(&peers, "b", "o/some")).await.expect("an answer").expect("it is there");
+        assert_eq!(read(held).await.expect("bytes"), b"some bytes");
+        assert_eq!(std::mem::take(&mut *server.answers.asked.lock().expect("no panic")), [requester; 2]);
+    }
 }
 
 #[tokio::test]

@@ -91,7 +91,8 @@ impl S3Service {
     /// # Errors
     /// The connection ends.
     pub async fn forwarded(&self, request: Request<RequestBody>, client: Client) -> io::Result<Response<ForwardBody>> {
-        // The other worker shares its connections out among clients.
+        // The other worker shares its connections out among clients. A copy continues when its client has gone, and
+        // only this permit counts it then.
         let permit = self.inner.forwarded.enter();
         let mut answer = self.answer(request, &Arc::new(client.connection()), &permit, false).await?;
         if let Some(access_key) = permit.access_key().and_then(|access_key| HeaderValue::try_from(access_key).ok()) {
@@ -164,7 +165,7 @@ impl S3Service {
         // The home verifies the signature too, but answers after the body, which may take long to come.
         let signer = inner.fast_path.as_ref().and_then(|fast_path| fast_path.signer_of(&parts));
         let is_counted = signer.is_some();
-        let admitted = signer.map_or(Ok(()), |user| permit.admit(&user, &context));
+        let admitted = signer.map_or_else(|| permit.admit_unverified(&context), |user| permit.admit(&user, &context));
         let changes_nothing = matches!(parts.method, Method::GET | Method::HEAD);
         let request = Request::from_parts(parts, body.boxed_unsync());
         let forwarded = match (admitted, location) {

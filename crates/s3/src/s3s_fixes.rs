@@ -1,9 +1,10 @@
 //! Corrections around `s3s` 0.14.1. Each entry says what `s3s` does, so that it can become an upstream report. When a
 //! release has a correction, the entry goes.
 //!
-//! - [`checks`]: requests that Amazon S3 refuses and `s3s` accepts. `x-amz-*` headers that are not signed; a signature
-//!   in the header and in the query at once; duplicates, which it reads as "not given" (two `Authorization` headers
-//!   make a request anonymous); presigned URLs valid for longer than 7 days or for 0 s; a credential scope for another
+//! - [`checks`]: requests that Amazon S3 refuses and `s3s` accepts. `x-amz-*` headers that are not signed; signed
+//!   headers that are not UTF-8, which it does not compare; a signature in the header and in the query at once;
+//!   duplicates, which it reads as "not given" (two `Authorization` headers make a request anonymous); presigned URLs
+//!   valid for longer than 7 days or for 0 s; a credential scope for another
 //!   region or for STS; numbers with trailing junk (`x-amz-decoded-content-length: 12abc`); aws-chunked bodies of
 //!   requests without a signature, which it would store with their framing ([`chunks`] decodes them); checksums that it
 //!   does not know; a `Date` instead of `x-amz-date`, which it refuses and S3 takes.

@@ -76,7 +76,7 @@ pub(crate) struct Inner {
     pub(crate) fast_path: Option<FastPath>,
     /// None where there are no other workers.
     pub(crate) homes: Option<Arc<dyn Homes>>,
-    /// Requests that other workers have passed on.
+    /// Requests that other workers have passed on: as many as this worker has connections.
     pub(crate) forwarded: Arc<Shares>,
 }
 
@@ -123,7 +123,7 @@ impl S3Service {
         let fast_path = || FastPath::new(operations.clone(), users.clone(), domain(), &env);
         let fast_path = settings.fast_path.then(fast_path);
         let domain = domain();
-        let forwarded = Shares::new(usize::MAX, Arc::clone(&metrics));
+        let forwarded = Shares::new(settings.connections_max, Arc::clone(&metrics));
         Self {
             inner: Arc::new(Inner {
                 protocol,

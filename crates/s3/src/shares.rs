@@ -19,6 +19,9 @@ use crate::context::RequestContext;
 use crate::error::from_cache;
 use crate::metrics::Metrics;
 
+/// The holder of connections whose requests only another worker can verify. It is no access key.
+const UNVERIFIED: &str = "\0";
+
 /// All permits for connections.
 pub(crate) struct Shares {
     most: u64,
@@ -50,10 +53,10 @@ impl Shares {
         Arc::new(ConnectionPermit { shares: Arc::clone(self), holder: Mutex::default(), linger: Linger::default() })
     }
 
-    fn join(&self, user: &User) -> Arc<Holder> {
+    fn join(&self, access_key: &str) -> Arc<Holder> {
         let mut holders = self.holders.lock();
-        let new = || Arc::new(Holder { access_key: user.access_key.clone(), connections: AtomicU64::new(0) });
-        let holder = holders.entry(user.access_key.clone()).or_insert_with(new);
+        let new = || Arc::new(Holder { access_key: access_key.to_owned(), connections: AtomicU64::new(0) });
+        let holder = holders.entry(access_key.to_owned()).or_insert_with(new);
         holder.connections.fetch_add(1, Ordering::Relaxed);
         Arc::clone(holder)
     }
@@ -72,7 +75,24 @@ impl ConnectionPermit {
     /// # Errors
     /// `SlowDown` when there are few permits left and many connections of this user.
     pub(crate) fn admit(&self, user: &User, context: &RequestContext) -> S3Result<()> {
-        self.belongs_to(user);
+        self.belongs_to(&user.access_key);
+        self.check(context)
+    }
+
+    /// A request has come on this connection whose signature only another worker can verify. Until it has, the
+    /// connection counts for who has sent the request before, or else for all such requests together.
+    ///
+    /// # Errors
+    /// As [`Self::admit`].
+    pub(crate) fn admit_unverified(&self, context: &RequestContext) -> S3Result<()> {
+        let is_nobodys = self.holder.lock().is_none();
+        if is_nobodys {
+            self.belongs_to(UNVERIFIED);
+        }
+        self.check(context)
+    }
+
+    fn check(&self, context: &RequestContext) -> S3Result<()> {
         if self.is_fair() {
             return Ok(());
         }
@@ -106,12 +126,12 @@ impl ConnectionPermit {
         self.holder.lock().as_ref().map(|holder| holder.access_key.clone())
     }
 
-    fn belongs_to(&self, user: &User) {
+    fn belongs_to(&self, access_key: &str) {
         let mut holder = self.holder.lock();
-        if holder.as_ref().is_some_and(|holder| holder.access_key == user.access_key) {
+        if holder.as_ref().is_some_and(|holder| holder.access_key == access_key) {
             return;
         }
-        if let Some(before) = holder.replace(self.shares.join(user)) {
+        if let Some(before) = holder.replace(self.shares.join(access_key)) {
             self.shares.leave(&before);
         }
     }

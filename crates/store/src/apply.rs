@@ -106,13 +106,13 @@ impl Inner {
     /// A large object gets many extents, one after the other, so only the new one is counted.
     pub(crate) fn attach(&self, key: &[u8], generation: Generation, extent: Extent) -> bool {
         let mut locked = self.objects.lock(key);
-        let Some(present) = locked.get().filter(|entry| entry.generation == generation) else { return false };
-        let mut changed = Entry::clone(present);
-        if !changed.add_extent(extent) {
-            return false;
-        }
-        self.account_bytes(&changed, std::iter::once((extent.segment, extent.bytes.into())), 1);
-        locked.put(Arc::new(changed));
+        let fits = |entry: &&Arc<Entry>| entry.generation == generation && entry.has_gap_for(&extent);
+        let Some(present) = locked.get().filter(fits) else { return false };
+        self.account_bytes(present, std::iter::once((extent.segment, extent.bytes.into())), 1);
+        // In place where nobody holds it: a copy for each extent would take quadratic time.
+        locked.edit(|entry| {
+            entry.add_extent(extent);
+        });
         true
     }
 
@@ -212,15 +212,18 @@ impl Inner {
         }
     }
 
-    /// Without a pass over all objects when none of the group may go.
-    pub(crate) fn evict_group(&self, group: u32, bytes: u64) -> u64 {
-        if self.groups.lock().get(&group).is_none_or(|group| group.evictable == 0) {
+    /// Without a pass over all objects when none of the groups may go.
+    pub(crate) fn evict_groups(&self, groups: &[u32], bytes: u64) -> u64 {
+        let may_go = |group: &u32| self.groups.lock().get(group).is_some_and(|group| group.evictable > 0);
+        if !groups.iter().any(may_go) {
             return 0;
         }
+        let mut groups = groups.to_vec();
+        groups.sort_unstable();
         let mut found: Vec<(u32, Arc<Entry>)> = Vec::new();
         for shard in self.objects.shards() {
             let shard = shard.read();
-            let members = shard.iter().filter(|entry| entry.group == group && !entry.pinned);
+            let members = shard.iter().filter(|entry| !entry.pinned && groups.binary_search(&entry.group).is_ok());
             found.extend(members.map(|entry| (entry.last_read.load(Ordering::Relaxed), Arc::clone(entry))));
         }
         found.sort_unstable_by_key(|(last_read, entry)| (*last_read, entry.generation));

@@ -1,6 +1,7 @@
 //! Commits: append records to a log, then change the tables.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use forebay_env::sync::atomic::Ordering;
 use forebay_types::Durability;
@@ -17,6 +18,12 @@ use crate::{Commit, Result};
 
 /// Number of locks in [`Inner::carrying`].
 const CARRYING_LOCKS: usize = 64;
+
+/// How often reclaim checks whether a disk has stalled while it waits for a lock.
+const STALL_CHECK: Duration = Duration::from_secs(1);
+
+/// How long reclaim waits before it tries a lock again while a disk is stalled.
+const CARRYING_RETRY: Duration = Duration::from_millis(20);
 
 /// The locks of [`Inner::carrying`].
 pub(crate) fn carrying_locks() -> Vec<RwLock<()>> {
@@ -113,9 +120,29 @@ impl Inner {
         guards
     }
 
-    /// Waits until no commit changes this key in place, and keeps commits away from it while the guard is held.
+    /// Waits until no commit changes this key in place, and keeps commits away from it while the guard is held. While a
+    /// disk is stalled, it does not queue: later commits would wait behind it for that disk, wherever they go.
     pub(crate) async fn carry_lock(&self, key: &[u8]) -> RwLockWriteGuard<'_, ()> {
-        self.carrying[self.carrying(key)].write().await
+        let lock = &self.carrying[self.carrying(key)];
+        loop {
+            if let Ok(guard) = lock.try_write() {
+                return guard;
+            }
+            if let Some(guard) = self.queue_to_carry(lock).await {
+                return guard;
+            }
+            self.env.clock.sleep(CARRYING_RETRY).await;
+        }
+    }
+
+    /// Waits in the queue of a lock. `None` when a disk is stalled.
+    async fn queue_to_carry<'a>(&self, lock: &'a RwLock<()>) -> Option<RwLockWriteGuard<'a, ()>> {
+        let mut queued = std::pin::pin!(lock.write());
+        while !self.volumes.iter().any(|volume| volume.directory.unanswered.is_stalled()) {
+            let pause = self.env.clock.sleep(STALL_CHECK);
+            tokio::select! { biased; guard = &mut queued => return Some(guard), () = pause => {} }
+        }
+        None
     }
 
     /// Returns when the extents of these objects are on stable storage.

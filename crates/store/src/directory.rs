@@ -22,6 +22,9 @@ use unanswered::Unanswered;
 /// The file that says which directory of which store this is.
 pub(crate) const IDENTITY_FILE: &str = "identity";
 
+/// The way out when a directory can't be repaired. Its id is not known then.
+pub(crate) const GIVE_UP: &str = "give up what only this directory holds: put an empty one in its place, and start with --forget-directory and the id that the refused start names, if the store has other directories";
+
 /// The highest number of a segment. A directory numbers its segments in sequence, and needs decades to get there.
 pub(crate) const SEGMENT_NUMBER_MAX: u32 = u32::MAX - (1 << 16);
 
@@ -132,7 +135,7 @@ impl IdentityFile {
         // Later versions keep this length, and the version and the checksum at these offsets.
         if bytes.len() != 24 || &bytes[..4] != b"FBID" || crc32c(&bytes[..20]) != word(20) {
             let problem = format!(
-                "{label}: the identity of the directory is damaged. Put a sound file `{IDENTITY_FILE}` back, or give up the directory (--forget-directory; what only it held is lost)"
+                "{label}: the identity of the directory is damaged. Put a sound file `{IDENTITY_FILE}` back, or {GIVE_UP}"
             );
             return Err(Error::new(ErrorKind::Corrupt, problem));
         }
@@ -158,7 +161,7 @@ impl IdentityFile {
             return match names.iter().find(|name| crate::segment::parse_segment_name(name).is_some()) {
                 Some(_) => {
                     let problem = format!(
-                        "{label}: segments without an identity: the file `{IDENTITY_FILE}` is missing. Put it back, or give up the directory (--forget-directory; what only it held is lost)"
+                        "{label}: segments without an identity: the file `{IDENTITY_FILE}` is missing. Put it back, or {GIVE_UP}"
                     );
                     Err(Error::new(ErrorKind::Corrupt, problem))
                 }

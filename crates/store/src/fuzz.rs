@@ -193,7 +193,7 @@ async fn load(bytes: Vec<u8>) -> Option<(usize, usize)> {
         Env::simulated(1).0.clock,
     ));
     let (loaded, _) =
-        load_snapshot(&[directory], &HashState::new(&SeededRandom::new(1))).await.expect("no newer version");
+        load_snapshot(&[directory], &HashState::new(&SeededRandom::new(1)), 0).await.expect("no newer version");
     loaded.map(|snapshot| {
         let objects = snapshot.tables.objects.shards().map(|shard| shard.read().iter().count()).sum();
         (objects, snapshot.tables.values.len())

@@ -96,6 +96,8 @@ pub(crate) struct Inner {
     pub(crate) snapshot_lock: tokio::sync::Mutex<()>,
     /// Where a replay from the last snapshot begins in each directory.
     pub(crate) shown_positions: Mutex<HashMap<u16, Position>>,
+    /// The next sequence in that snapshot, or in a later one.
+    pub(crate) shown_sequence: AtomicU64,
     /// The same, as far as the lists of logs on disk agree: logs before these positions may go.
     pub(crate) settled_positions: Mutex<HashMap<u16, Position>>,
     pub(crate) task: Mutex<Option<Task<()>>>,

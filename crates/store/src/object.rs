@@ -124,6 +124,12 @@ impl Object {
             && self.entry.extents().iter().all(has_extent)
     }
 
+    /// Whether another object of this key is the same version, with its bytes at the same places on the disks.
+    pub fn is_same(&self, other: &Self) -> bool {
+        let (one, other) = (&self.entry, &other.entry);
+        one.generation == other.generation && one.record == other.record && one.extents() == other.extents()
+    }
+
     pub(crate) fn entry(&self) -> &Arc<Entry> {
         &self.entry
     }

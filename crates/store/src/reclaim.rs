@@ -42,9 +42,9 @@ const MERGED_AT_ONCE: usize = 64;
 const RENEWALS_UNCHECKED: u8 = 3;
 
 /// Most objects of a victim that are carried at once. They share their syncs.
-const CARRIED_AT_ONCE: u64 = 16;
+const CARRIED_AT_ONCE: usize = 16;
 
-/// Most memory that objects carried at once may take.
+/// No other object is begun while those that are carried take this much memory.
 const CARRIED_BYTES_AT_ONCE: u64 = 16 << 20;
 
 /// A victim that is being emptied.
@@ -245,19 +245,22 @@ impl Inner {
         members: Vec<(Bytes, Generation)>,
     ) -> Result<()> {
         let emptying = Emptying::new(victim, carried);
-        let largest = self.settings.extent_bytes_max.max(self.settings.inline_bytes_max).max(1);
-        let at_once = (CARRIED_BYTES_AT_ONCE / largest).clamp(1, CARRIED_AT_ONCE) as usize;
         let (mut members, mut carries, mut result) = (members.iter(), FuturesUnordered::new(), Ok(()));
+        let mut in_memory = 0;
         // After an error no other object is begun, but none is dropped half-way: a copy in flight must be in the log
         // before its key is deleted.
         loop {
             while result.is_ok()
-                && carries.len() < at_once
+                && carries.len() < CARRIED_AT_ONCE
+                && in_memory < CARRIED_BYTES_AT_ONCE
                 && let Some((key, generation)) = members.next()
             {
-                carries.push(self.carry_or_drop(&emptying, key, *generation));
+                let bytes = self.longest_record(key);
+                in_memory += bytes;
+                carries.push(self.carry_counted(&emptying, key, *generation, bytes));
             }
-            let Some(carried) = carries.next().await else { break };
+            let Some((bytes, carried)) = carries.next().await else { break };
+            in_memory -= bytes;
             result = result.and(carried);
         }
         result?;
@@ -275,6 +278,23 @@ impl Inner {
         counters.reclaimed_segments += 1;
         counters.reclaimed_bytes += bytes;
         Ok(())
+    }
+
+    /// Bytes of an object that are in memory at once while it is carried. Its records may be longer than the present
+    /// settings allow for an extent: pages of the read cache are.
+    fn longest_record(&self, key: &[u8]) -> u64 {
+        self.objects.get(key).and_then(|entry| entry.uses().map(|(_, bytes)| bytes).max()).unwrap_or(0)
+    }
+
+    /// As [`Self::carry_or_drop`]. Returns `bytes`, too.
+    async fn carry_counted(
+        self: &Arc<Self>,
+        emptying: &Emptying,
+        key: &Bytes,
+        generation: Generation,
+        bytes: u64,
+    ) -> (u64, Result<()>) {
+        (bytes, self.carry_or_drop(emptying, key, generation).await)
     }
 
     async fn carry_or_drop(self: &Arc<Self>, emptying: &Emptying, key: &Bytes, generation: Generation) -> Result<()> {

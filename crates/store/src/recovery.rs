@@ -16,7 +16,7 @@ use forebay_env::{Disk, Env, HashState};
 
 use crate::clean_stop;
 use crate::directory::log_list::{self, LogList};
-use crate::directory::{Directory, IDENTITY_FILE, SEGMENT_NUMBER_MAX, in_file};
+use crate::directory::{Directory, GIVE_UP, IDENTITY_FILE, SEGMENT_NUMBER_MAX, in_file};
 use crate::ids::SegmentKey;
 use crate::record::location::Position;
 use crate::record::scan::Scan;
@@ -48,6 +48,8 @@ pub(crate) struct Recovered {
     pub(crate) prepared: Vec<Entry>,
     pub(crate) next_sequence: u64,
     pub(crate) snapshot_positions: HashMap<u16, Position>,
+    /// The next sequence in the snapshot.
+    pub(crate) snapshot_sequence: u64,
     /// Rows of both tables in the snapshot.
     pub(crate) shown_rows: u64,
     pub(crate) forgotten: Forgotten,
@@ -57,7 +59,7 @@ pub(crate) async fn recover(env: &Env, disks: Vec<Arc<dyn Disk>>, settings: &Set
     let mut roll = call_roll(env, disks, settings).await?;
     let directories = roll.directories.clone();
     // Everything is read before anything is changed: a newer format is refused untouched.
-    let (mut opened, mut listed, mut closed) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut opened, mut listed, mut closed, mut released_by) = (Vec::new(), Vec::new(), Vec::new(), 0);
     for directory in &directories {
         let names = directory.disk.list().await;
         let names = names.map_err(|error| Error::io(format!("could not read {}", directory.disk.label()), error))?;
@@ -65,17 +67,19 @@ pub(crate) async fn recover(env: &Env, disks: Vec<Arc<dyn Disk>>, settings: &Set
         let has = |name: &str| names.iter().any(|found| found == name);
         closed.push((has(IDENTITY_FILE), has(clean_stop::NAME)));
         let list = LogList::read(directory.disk.as_ref(), &names).await;
-        listed.push(list.map_err(|error| in_file(directory, log_list::FORMAT.name, error))?);
+        let list = list.map_err(|error| in_file(directory, log_list::FORMAT.name, error))?;
+        released_by = list.as_ref().map_or(0, |list| list.released_by).max(released_by);
+        listed.push(list.map(|list| list.numbers));
     }
     let hasher = HashState::new(env.random.as_ref());
-    let (snapshot, is_damaged) = load_snapshot(&directories, &hasher).await?;
+    let (snapshot, is_damaged) = load_snapshot(&directories, &hasher, released_by).await?;
     if snapshot.is_none() && is_damaged && roll.is_incomplete() {
         return Err(Error::new(
             ErrorKind::Corrupt,
             "the snapshots are damaged, and what a forgotten directory knew is nowhere else: without them, older versions of objects would be back. Put an undamaged file `snapshot` back, or remove it from all directories to start anyway",
         ));
     }
-    if snapshot.is_none() && roll.has_forgotten {
+    if snapshot.is_none() && roll.is_incomplete() {
         tracing::warn!(
             "no snapshot from before a directory was forgotten is left: older versions of objects, and deleted objects, may be back"
         );
@@ -109,6 +113,7 @@ pub(crate) async fn recover(env: &Env, disks: Vec<Arc<dyn Disk>>, settings: &Set
     let known: HashMap<SegmentKey, u64> =
         opened.iter().flatten().map(|segment| (segment.key(), segment.header.sequence)).collect();
     let first_free = opened.iter().flatten().map(|segment| segment.header.sequence).max().unwrap_or(0);
+    let snapshot_sequence = snapshot.as_ref().map_or(0, |snapshot| snapshot.next_sequence);
     let snapshot_positions = snapshot.as_ref().map(|snapshot| snapshot.positions.clone()).unwrap_or_default();
     ends.iter_mut().flatten().for_each(|end| end.leave_out_aborted(&replay));
     let Replayed { tables, prepared, next_sequence, min_versions, change_bytes, last_numbers } =
@@ -117,11 +122,7 @@ pub(crate) async fn recover(env: &Env, disks: Vec<Arc<dyn Disk>>, settings: &Set
     check_values(settings, &tables.values)?;
     let was_closed = snapshot_is_sound && closed.iter().all(|(is_known, is_closed)| *is_closed || !is_known);
     roll.note().await?;
-    for (directory, _) in directories.iter().zip(&closed).filter(|(_, (_, is_closed))| *is_closed) {
-        if let Err(error) = clean_stop::unmark(directory.disk.as_ref()).await {
-            directory.fail(&format!("could not take away the mark of a clean stop: {error}"));
-        }
-    }
+    unmark_all(&directories, &closed).await?;
     drop_unfinished_snapshots(&directories).await;
     if let Some((held_in, bytes)) = copies {
         drop_older_snapshots(&directories, &held_in).await;
@@ -132,7 +133,7 @@ pub(crate) async fn recover(env: &Env, disks: Vec<Arc<dyn Disk>>, settings: &Set
         // A log without a header was never begun. Every log that is listed must have one.
         let logs = of_kind(segments, SegmentKind::Log).into_iter().filter(|segment| segment.header.is_read());
         let logs = logs.map(|segment| segment.key().number).filter(|number| *number >= first);
-        directory.log_list.begin(listed.into_iter().flatten().chain(logs)).await;
+        directory.log_list.begin(listed.into_iter().flatten().chain(logs), released_by).await;
     }
     for (directory, end) in directories.iter().zip(ends) {
         if let Some(end) = end
@@ -151,12 +152,41 @@ pub(crate) async fn recover(env: &Env, disks: Vec<Arc<dyn Disk>>, settings: &Set
         }
         directory.give_numbers_above(last_numbers.get(&directory.identity.number).copied().unwrap_or(0));
     }
-    let used = next_sequence.max(first_free);
+    let used = next_sequence.max(first_free).max(released_by);
     // Earlier processes of which only a forgotten directory has a trace took numbers, too.
     let lives = if roll.has_forgotten { LIVES_FORGOTTEN } else { 1 };
     let next_sequence = (used / SEQUENCES_OF_A_LIFE + lives).checked_mul(SEQUENCES_OF_A_LIFE).unwrap_or(used);
-    let forgotten = roll.forgotten(was_closed);
-    Ok(Recovered { directories, tables, prepared, next_sequence, snapshot_positions, shown_rows, forgotten })
+    let forgotten = roll.forgotten(was_closed, snapshot_is_sound);
+    Ok(Recovered {
+        directories,
+        tables,
+        prepared,
+        next_sequence,
+        snapshot_positions,
+        snapshot_sequence,
+        shown_rows,
+        forgotten,
+    })
+}
+
+/// Takes away the marks of the last clean stop. `closed` says of each directory whether it has one.
+///
+/// # Errors
+/// `Failed` when a mark stays and there are other directories. These would continue, and when they are lost later,
+/// the mark would say that they knew nothing more.
+async fn unmark_all(directories: &[Arc<Directory>], closed: &[(bool, bool)]) -> Result<()> {
+    for (directory, _) in directories.iter().zip(closed).filter(|(_, (_, is_closed))| *is_closed) {
+        let Err(error) = clean_stop::unmark(directory.disk.as_ref()).await else { continue };
+        if directories.len() > 1 {
+            let (label, name) = (directory.disk.label(), clean_stop::NAME);
+            let problem = format!(
+                "{label}/{name}: could not take away the mark of a clean stop. Make the disk writable, or give up the directory (--forget-directory; what only it held is lost)"
+            );
+            return Err(Error::io(problem, error));
+        }
+        directory.fail(&format!("could not take away the mark of a clean stop: {error}"));
+    }
+    Ok(())
 }
 
 /// # Errors
@@ -220,7 +250,7 @@ async fn open_segments(directory: &Directory, names: &[String]) -> Result<Vec<Ar
 
 fn damaged(directory: &Directory, name: &str) -> Error {
     let problem = format!(
-        "{}/{name}: acknowledged records are damaged; nothing was changed. Put a sound copy of the file back, or give up the directory (--forget-directory; what only it held is lost)",
+        "{}/{name}: acknowledged records are damaged; nothing was changed. Put a sound copy of the file back, or {GIVE_UP}",
         directory.disk.label()
     );
     Error::new(ErrorKind::Corrupt, problem)
@@ -246,7 +276,7 @@ fn check_logs(
     };
     let (label, name) = (directory.disk.label(), segment_name(*gone, SegmentKind::Log));
     let problem = format!(
-        "{label}/{name} is missing, and with it acknowledged records; nothing was changed. Put the file back, or give up the directory (--forget-directory; what only it held is lost)"
+        "{label}/{name} is missing, and with it acknowledged records; nothing was changed. Put the file back, or {GIVE_UP}"
     );
     Err(Error::new(ErrorKind::Corrupt, problem))
 }

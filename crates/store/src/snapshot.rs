@@ -48,7 +48,7 @@ impl Inner {
         let failed_directories = self.failed_directories();
         let at = self.env.clock.monotonic();
         let appended_bytes = self.counters.lock().appended_bytes;
-        let Some((start, positions)) = self.snapshot_start().await else {
+        let Some((start, positions, next_sequence)) = self.snapshot_start().await else {
             return Err(Error::new(ErrorKind::Failed, "no snapshot: a directory is failing"));
         };
         // Before the objects: what is published meanwhile is among those.
@@ -95,6 +95,7 @@ impl Inner {
         count_snapshots(&all, &held_in, bytes);
         self.shown_rows.store(shown_rows, Ordering::SeqCst);
         self.expect_snapshots();
+        self.shown_sequence.store(next_sequence, Ordering::SeqCst);
         *self.shown_positions.lock() = positions;
         *self.last_snapshot.lock() = LastSnapshot { at, appended_bytes, replayed_bytes: 0 };
         self.settle_logs().await;
@@ -189,13 +190,14 @@ impl Inner {
     /// as missing.
     pub(crate) async fn settle_logs(&self) {
         let shown = self.shown_positions.lock().clone();
+        let sequence = self.shown_sequence.load(Ordering::SeqCst);
         for volume in self.volumes.iter().filter(|volume| volume.directory.failed().is_none()) {
             let (directory, number) = (&volume.directory, volume.directory.identity.number);
             let Some(position) = shown.get(&number) else { continue };
             if self.settled_positions.lock().get(&number) == Some(position) {
                 continue;
             }
-            match directory.log_list.settle(directory.disk.as_ref(), position.segment).await {
+            match directory.log_list.settle(directory.disk.as_ref(), position.segment, sequence).await {
                 Ok(()) => drop(self.settled_positions.lock().insert(number, *position)),
                 // The disk may be full, for example. The next search for room tries again.
                 Err(error) => {
@@ -205,9 +207,9 @@ impl Inner {
         }
     }
 
-    /// The first chunk of a snapshot, and the positions in it. A replay from these positions must not find aborted
-    /// records without the record of the abort.
-    async fn snapshot_start(&self) -> Option<(Chunk<'static>, HashMap<u16, Position>)> {
+    /// The first chunk of a snapshot, and the positions and the next sequence in it. A replay from these positions must
+    /// not find aborted records without the record of the abort.
+    async fn snapshot_start(&self) -> Option<(Chunk<'static>, HashMap<u16, Position>, u64)> {
         loop {
             let aborted = self.aborted.count();
             let ends = self.log_ends();
@@ -231,7 +233,7 @@ impl Inner {
         self.volumes.iter().map(|volume| volume.log.end()).collect()
     }
 
-    fn try_snapshot_start(&self, ends: &[Position]) -> Option<(Chunk<'static>, HashMap<u16, Position>)> {
+    fn try_snapshot_start(&self, ends: &[Position]) -> Option<(Chunk<'static>, HashMap<u16, Position>, u64)> {
         let mut positions = Vec::new();
         let (mut complete_fills, mut min_versions) = (Vec::new(), Vec::new());
         for (volume, end) in self.volumes.iter().zip(ends) {
@@ -260,7 +262,7 @@ impl Inner {
             unapplied_fills,
             min_versions,
         };
-        Some((start, known))
+        Some((start, known, next_sequence))
     }
 }
 

@@ -111,6 +111,7 @@ impl Store {
             forgotten: recovered.forgotten,
             snapshot_lock: tokio::sync::Mutex::default(),
             shown_positions: Mutex::new(recovered.snapshot_positions),
+            shown_sequence: AtomicU64::new(recovered.snapshot_sequence),
             settled_positions: Mutex::default(),
             settings,
             task: Mutex::default(),
@@ -290,10 +291,10 @@ impl Store {
         self.inner.groups.lock().get(&group).map_or(0, |group| group.all)
     }
 
-    /// Evicts clean objects of a group, least recently used first, until `bytes` are gone or none is left. Returns the
-    /// evicted bytes.
-    pub fn evict_group(&self, group: u32, bytes: u64) -> u64 {
-        self.inner.evict_group(group, bytes)
+    /// Evicts clean objects of these groups, least recently used first, until `bytes` are gone or none is left. Returns
+    /// the evicted bytes.
+    pub fn evict_groups(&self, groups: &[u32], bytes: u64) -> u64 {
+        self.inner.evict_groups(groups, bytes)
     }
 
     /// Assigns an object to another group, if it still has this generation.

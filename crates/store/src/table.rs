@@ -183,16 +183,22 @@ impl Entry {
         self.reads.store(0, Ordering::Relaxed);
     }
 
-    /// Adds an extent where there is a gap. `false` when it does not fit.
-    pub(crate) fn add_extent(&mut self, extent: Extent) -> bool {
-        let Content::Apart(apart) = &mut self.content else { return false };
-        let extents = &mut apart.extents;
+    /// Whether there is a gap where an extent fits.
+    pub(crate) fn has_gap_for(&self, extent: &Extent) -> bool {
+        let Content::Apart(apart) = &self.content else { return false };
+        let extents = &apart.extents;
         let at = extents.partition_point(|other| other.start < extent.start);
         let clear_before = at == 0 || extents[at - 1].end() <= extent.start;
         let clear_behind = extents.get(at).is_none_or(|next| extent.end() <= next.start);
-        let fits = clear_before && clear_behind && extent.end() <= apart.size;
-        if fits {
-            extents.insert(at, extent);
+        clear_before && clear_behind && extent.end() <= apart.size
+    }
+
+    /// Adds an extent where there is a gap. `false` when it does not fit.
+    pub(crate) fn add_extent(&mut self, extent: Extent) -> bool {
+        let fits = self.has_gap_for(&extent);
+        if let (true, Content::Apart(apart)) = (fits, &mut self.content) {
+            let at = apart.extents.partition_point(|other| other.start < extent.start);
+            apart.extents.insert(at, extent);
         }
         fits
     }

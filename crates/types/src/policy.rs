@@ -100,7 +100,7 @@ pub struct PolicyRule {
     pub when_replicas_missing: Option<ReplicasMissing>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub eviction: Option<EvictionOrder>,
-    /// Most bytes of the cache that objects under this path may take.
+    /// Most bytes of the cache that objects under this path may take, those under longer paths with a quota included.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub cache_quota: Option<ByteSize>,
@@ -167,8 +167,10 @@ pub struct PathPolicy {
     pub write_replicas: u32,
     pub when_replicas_missing: ReplicasMissing,
     pub eviction: EvictionOrder,
-    /// Quota and the rule path that sets it: all objects under that path share it.
+    /// The quota of the longest path and the rule path that sets it. The quotas of shorter paths hold too: see
+    /// [`PolicySet::cache_quotas`].
     pub cache_quota: Option<(String, ByteSize)>,
+    /// Quota and the rule path that sets it: all objects under that path share it.
     pub memory_quota: Option<(String, ByteSize)>,
     pub metadata_ttl: Period,
     /// Of listings of this path alone: see [`PolicySet::list_ttl`].
@@ -272,6 +274,13 @@ impl PolicySet {
     /// The effective settings of an object: each setting comes from the longest rule that gives it.
     pub fn resolve(&self, path: &ObjectPath) -> PathPolicy {
         self.resolve_text(path.bucket.as_str(), path.key.as_str())
+    }
+
+    /// All quotas that an object counts for, with the paths of their rules.
+    pub fn cache_quotas(&self, path: &ObjectPath) -> impl Iterator<Item = (&str, ByteSize)> {
+        let (bucket, key) = (path.bucket.as_str(), path.key.as_str());
+        let matching = self.rules.iter().filter(move |rule| rule_matches(&rule.path, bucket, key));
+        matching.filter_map(|rule| Some((rule.path.as_str(), rule.cache_quota?)))
     }
 
     /// How long a page of a listing is used again: the shortest time that holds for anything that it may show.

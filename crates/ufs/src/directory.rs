@@ -14,6 +14,7 @@ mod opened;
 mod own;
 mod paths;
 mod root;
+mod shared;
 mod tree;
 mod walk;
 
@@ -27,7 +28,6 @@ use std::time::{Duration, SystemTime};
 use async_trait::async_trait;
 use forebay_env::{Env, RequesterPermits};
 use forebay_types::{ByteRange, ETag, ObjectKey, Tags};
-use parking_lot::Mutex;
 
 use crate::error::not_found;
 use crate::file_meta::FileMeta;
@@ -43,8 +43,9 @@ use names::Kept;
 use opened::{Opened, open_object};
 pub use own::OWN_DIRECTORY;
 use own::own;
-use paths::{Durable, FileLocation, Moves};
+use paths::{FileLocation, Moves};
 pub use root::DirectoryRoot;
+use shared::Shared;
 use tree::{Root, Tree};
 
 /// More uploads at once would only wait for the same disk. A requester that is alone gets 16.
@@ -66,9 +67,7 @@ pub struct DirectoryStore {
 struct Inner {
     env: Env,
     root: Root,
-    /// Held while names change: checking a condition and putting a file into place is one step.
-    names: Mutex<()>,
-    durable: Durable,
+    shared: Arc<Shared>,
     uploads: RequesterPermits,
     calls: DirectoryCalls,
     kept: Kept,
@@ -81,22 +80,29 @@ impl DirectoryStore {
     /// # Errors
     /// `NoBucket` when it does not; `Invalid` when it does not tell upper from lower case.
     pub async fn open(env: Env, root: PathBuf) -> Result<Self> {
-        let calls = DirectoryCalls::new(&env.background);
-        let store = Self::open_root(env, Root::new(root), calls, Kept::default(), Moves::default()).await?;
+        let (root, calls) = (Root::new(root), DirectoryCalls::new(&env.background));
+        let store = Self::open_root(env, root, calls, Kept::default(), Moves::default(), Arc::default()).await?;
         store.inner.call(|inner| case::check(&inner.tree()?, &inner.root.path(), &*inner.env.random)).await?;
         Ok(store)
     }
 
-    async fn open_root(env: Env, root: Root, calls: DirectoryCalls, kept: Kept, moves: Moves) -> Result<Self> {
-        let store = Self::assume(env, root, calls, kept, moves);
+    async fn open_root(
+        env: Env,
+        root: Root,
+        calls: DirectoryCalls,
+        kept: Kept,
+        moves: Moves,
+        shared: Arc<Shared>,
+    ) -> Result<Self> {
+        let store = Self::assume(env, root, calls, kept, moves, shared);
         store.inner.call(|inner| inner.tree().map(drop)).await?;
         Ok(store)
     }
 
     /// A directory that is assumed to exist.
-    fn assume(env: Env, root: Root, calls: DirectoryCalls, kept: Kept, moves: Moves) -> Self {
-        let (names, durable, uploads) = (Mutex::default(), Durable::default(), RequesterPermits::new(UPLOADS_MAX));
-        Self { inner: Arc::new(Inner { env, root, names, durable, uploads, calls, kept, moves }) }
+    fn assume(env: Env, root: Root, calls: DirectoryCalls, kept: Kept, moves: Moves, shared: Arc<Shared>) -> Self {
+        let uploads = RequesterPermits::new(UPLOADS_MAX);
+        Self { inner: Arc::new(Inner { env, root, shared, uploads, calls, kept, moves }) }
     }
 }
 
@@ -150,11 +156,11 @@ impl Inner {
             let tree = temporary.tree();
             // Without the lock: others continue while the directories of a new key are made and synced.
             Self::check(tree, key, condition)?;
-            let removals = self.durable.removals();
+            let removals = self.shared.durable.removals();
             let directories = paths::make_directories(tree, key).map_err(making)?;
-            self.durable.ensure(tree, &directories).map_err(syncing)?;
-            let _names = self.names.lock();
-            let is_ensured = self.durable.is_ensured(tree, &directories, removals);
+            self.shared.durable.ensure(tree, &directories).map_err(syncing)?;
+            let _names = self.shared.names.lock();
+            let is_ensured = self.shared.durable.is_ensured(tree, &directories, removals);
             if !is_ensured && rounds < ROUNDS_MAX {
                 // A deletion has removed them since, or a file is in the way.
                 continue;
@@ -165,12 +171,22 @@ impl Inner {
                 None => paths::make_location(tree, &self.moves, key).map_err(making)?,
             };
             if !is_ensured {
-                self.durable.ensure(tree, &location.directories).map_err(syncing)?;
+                self.shared.durable.ensure(tree, &location.directories).map_err(syncing)?;
             }
-            let location = match temporary.rename(&location.path) {
-                // Somebody has made a directory of this name for another key, and nobody can remove it while the lock
-                // is held.
-                Err(error) if error.kind() == io::ErrorKind::IsADirectory => {
+            #[cfg(test)]
+            if let Some(act) = &*self.shared.on_place.lock() {
+                act();
+            }
+            // The lock does not keep other programs away.
+            let renamed = match condition {
+                Condition::Absent => temporary.rename_to_new(&location.path),
+                Condition::Always | Condition::Matches(_) => temporary.rename(&location.path),
+            };
+            let location = match renamed {
+                // Something has this name by now. If it is a directory for another key, nobody can remove it while the
+                // lock is held. A link, which is no object, is replaced.
+                Err(error) if matches!(error.kind(), io::ErrorKind::AlreadyExists | io::ErrorKind::IsADirectory) => {
+                    Self::check(temporary.tree(), key, condition)?;
                     let location = paths::make_location(temporary.tree(), &self.moves, key).map_err(making)?;
                     temporary.rename(&location.path).map(|()| location)
                 }
@@ -189,7 +205,7 @@ impl Inner {
     fn delete(&self, key: &str, condition: &Condition) -> Result<()> {
         let tree = self.tree()?;
         let present = {
-            let _names = self.names.lock();
+            let _names = self.shared.names.lock();
             let present = Self::check(&tree, key, condition)?;
             if let Some(present) = &present {
                 tree.remove_file(&present.path).map_err(|error| failed("remove a file", error))?;
@@ -202,11 +218,11 @@ impl Inner {
         let mut directory = present.path.parent();
         while let Some(path) = directory.filter(|path| !path.as_os_str().is_empty()) {
             // The lock is taken for each directory: a deep key may have 127.
-            let _names = self.names.lock();
+            let _names = self.shared.names.lock();
             if tree.remove_directory(path).is_err() {
                 break;
             }
-            self.durable.forget(path);
+            self.shared.durable.forget(path);
             directory = path.parent();
         }
         sync_directory(&tree, directory).map(drop)
@@ -219,16 +235,16 @@ impl Inner {
             None => paths::candidates(key)[0].clone(),
         };
         let location = FileLocation::present(path);
-        self.durable.ensure(&tree, &location.directories).map_err(|error| failed("sync a directory", error))?;
+        self.shared.durable.ensure(&tree, &location.directories).map_err(|error| failed("sync a directory", error))?;
         sync_directory(&tree, location.path.parent()).map(drop)
     }
 
     fn set_tags(&self, key: &str, tags: Tags) -> Result<()> {
-        let names = self.names.lock();
+        let names = self.shared.names.lock();
         let tree = self.tree()?;
         let opened = open_object(&tree, key)?.ok_or_else(|| not_found(key))?;
         let stat = opened.file.metadata().map_err(|error| failed("look at a file", error))?;
-        let mut meta = opened.meta.unwrap_or_else(|| FileMeta::foreign(meta::identity(&stat), &opened.object));
+        let mut meta = opened.meta.unwrap_or_else(|| FileMeta::foreign(key, meta::identity(&stat), &opened.object));
         meta.info.tags = tags;
         meta::write(&tree, &opened.file, &stat, &meta)?;
         drop(names);
@@ -310,7 +326,7 @@ impl UnderStore for DirectoryStore {
         Ok(RemoteBody {
             object: opened.object,
             range,
-            stream: body::stream(self.inner.calls.clone(), opened.file, range),
+            stream: body::stream(self.inner.calls.clone(), opened.file, opened.identity, range),
         })
     }
 
@@ -328,7 +344,7 @@ impl UnderStore for DirectoryStore {
                 if !is_last {
                     return Ok((Some(temporary), None));
                 }
-                let etag = temporary.finish(&upload)?;
+                let etag = temporary.finish(key.as_str(), &upload)?;
                 inner.place(key.as_str(), temporary, &upload.condition, etag).map(|stored| (None, Some(stored)))
             };
             match self.inner.calls.write(step).await? {

@@ -3,6 +3,7 @@
 use forebay_types::{ETag, Generation, ObjectInfo};
 use serde::{Deserialize, Serialize};
 
+use crate::stamp::key_hash;
 use crate::{RemoteObject, Stamp};
 
 /// What tells one version of a file from all others.
@@ -23,21 +24,29 @@ pub(crate) struct FileMeta {
     /// The file that the metadata belongs to. A file that was changed in place is somebody else's.
     inode: u64,
     modified_ns: i128,
+    /// The [`key_hash`] of the key that Forebay wrote the file under. Older releases wrote none, and skip it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    key: Option<String>,
 }
 
 impl FileMeta {
-    pub(crate) fn new(generation: Generation, info: ObjectInfo, file: FileIdentity) -> Self {
-        Self { version: 1, generation, info, inode: file.number, modified_ns: file.modified_ns }
+    pub(crate) fn new(key: &str, generation: Generation, info: ObjectInfo, file: FileIdentity) -> Self {
+        let key = Some(key_hash(key));
+        Self { version: 1, generation, info, inode: file.number, modified_ns: file.modified_ns, key }
     }
 
     /// For a file that somebody else wrote.
-    pub(crate) fn foreign(file: FileIdentity, object: &RemoteObject) -> Self {
-        Self::new(Generation(0), object.info.clone(), file)
+    pub(crate) fn foreign(key: &str, file: FileIdentity, object: &RemoteObject) -> Self {
+        Self::new(key, Generation(0), object.info.clone(), file)
     }
 
     /// `None` when it is damaged, or belongs to another version of the file.
-    pub(crate) fn decode(bytes: &[u8], file: FileIdentity) -> Option<Self> {
-        let meta: Self = serde_json::from_slice(bytes).ok()?;
+    pub(crate) fn decode(bytes: &[u8], key: &str, file: FileIdentity) -> Option<Self> {
+        let mut meta: Self = serde_json::from_slice(bytes).ok()?;
+        // Somebody has renamed the file. It is as it was, but it is no write of ours to this key.
+        if meta.key.as_ref().is_some_and(|written| *written != key_hash(key)) {
+            meta.generation = Generation(0);
+        }
         let same_file = meta.inode == file.number && meta.modified_ns == file.modified_ns;
         (same_file && meta.info.size == file.size && meta.version == 1).then_some(meta)
     }
@@ -63,4 +72,31 @@ pub(crate) fn object(file: FileIdentity, remote_etag: ETag, meta: Option<&FileMe
         }
     };
     RemoteObject { info, remote_etag, stamp }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FILE: FileIdentity = FileIdentity { number: 5, modified_ns: 1_700_000_000_000_000_000, size: 3 };
+
+    fn written() -> FileMeta {
+        FileMeta::new("a", Generation(7), ObjectInfo::new(3, ETag::new("e"), 1_700_000_000_000), FILE)
+    }
+
+    #[test]
+    fn a_file_that_was_renamed_is_no_write_of_ours_to_its_new_key() {
+        let bytes = written().encode();
+        assert_eq!(FileMeta::decode(&bytes, "a", FILE), Some(written()));
+        let renamed = FileMeta::decode(&bytes, "b", FILE).unwrap();
+        assert_eq!((renamed.ours(), &renamed.info), (None, &written().info));
+    }
+
+    #[test]
+    fn metadata_of_an_older_release_counts_under_any_key() {
+        let older = FileMeta { key: None, ..written() };
+        let bytes = older.encode();
+        assert!(!String::from_utf8_lossy(&bytes).contains("\"key\""));
+        assert_eq!(FileMeta::decode(&bytes, "b", FILE), Some(older));
+    }
 }

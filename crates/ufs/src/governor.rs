@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use forebay_env::Env;
-use forebay_types::{ByteRange, ByteSize, ETag, ObjectKey, Period, Tags};
+use forebay_types::{ByteRange, ByteSize, ETag, Generation, ObjectInfo, ObjectKey, Period, Tags};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use serde::{Deserialize, Serialize};
@@ -193,6 +193,10 @@ macro_rules! read {
 impl UnderStore for Governed {
     fn check_key(&self, key: &ObjectKey) -> Result<()> {
         self.inner.check_key(key)
+    }
+
+    fn has_room_for_stamp(&self, key: &ObjectKey, generation: Generation, info: &ObjectInfo) -> bool {
+        self.inner.has_room_for_stamp(key, generation, info)
     }
 
     async fn head(&self, key: &ObjectKey) -> Result<RemoteObject> {

@@ -133,7 +133,7 @@ impl HdfsStore {
 
     async fn attributes(&self, key: &ObjectKey) -> Result<(Status, Attributes)> {
         let status = self.must_find(key).await?;
-        match meta::read(&self.remote, &status.path(), status.identity).await {
+        match meta::read(&self.remote, &status.path(), key, status.identity).await {
             Ok(attributes) => Ok((status, attributes)),
             // It was replaced or deleted meanwhile.
             Err(error) if error.kind == ErrorKind::NotFound => {
@@ -143,8 +143,14 @@ impl HdfsStore {
         }
     }
 
-    async fn write_and_place(&self, temporary: &Temporary<'_>, target: &str, upload: &Upload) -> Result<Stored> {
-        let file = temporary.write(upload).await?;
+    async fn write_and_place(
+        &self,
+        temporary: &Temporary<'_>,
+        key: &ObjectKey,
+        target: &str,
+        upload: &Upload,
+    ) -> Result<Stored> {
+        let file = temporary.write(key, upload).await?;
         let _lock = self.lock(target).await;
         // What must be absent is checked by the rename.
         if matches!(upload.condition, Condition::Matches(_)) {
@@ -218,7 +224,7 @@ impl UnderStore for HdfsStore {
         }
         let written = self.work.writing.begin(paths::temporary(&self.env.random.hex_id()));
         let temporary = Temporary::new(&self.remote, self.base(), &target, &written.name);
-        let stored = self.write_and_place(&temporary, &target, &upload).await;
+        let stored = self.write_and_place(&temporary, key, &target, &upload).await;
         if stored.is_err() {
             temporary.remove().await;
         }

@@ -14,6 +14,7 @@ use tokio::sync::watch;
 
 use crate::error::not_found;
 use crate::grouping::Grouping;
+use crate::stamp::{self, Subject};
 use crate::{
     BucketInfo, BucketRoot, Condition, Error, ErrorKind, IsOurs, ListPage, ListRequest, ListedObject, RemoteBody,
     RemoteObject, Result, Stamp, Stored, UnderStore, Upload,
@@ -263,6 +264,12 @@ impl Held {
 
 #[async_trait]
 impl UnderStore for MemoryUnderStore {
+    /// As in S3.
+    fn has_room_for_stamp(&self, key: &ObjectKey, generation: Generation, info: &ObjectInfo) -> bool {
+        let used = info.user.iter().map(|(name, value)| name.len() + value.len()).sum();
+        stamp::write(generation, info, Subject { key: key.as_str(), has_md5: true }, used).is_some()
+    }
+
     async fn head(&self, key: &ObjectKey) -> Result<RemoteObject> {
         self.arrive_for(key, None).await?;
         let state = self.state.lock();
@@ -298,7 +305,7 @@ impl UnderStore for MemoryUnderStore {
         let mut state = self.state.lock();
         check(&upload.condition, state.objects.get(key.as_str()))?;
         let (info, tags) = (upload.info.as_ref().clone(), upload.info.tags.clone());
-        let generation = Some(upload.generation);
+        let generation = self.has_room_for_stamp(key, upload.generation, &upload.info).then_some(upload.generation);
         let held = Held { bytes, info, remote_etag: remote_etag.clone(), generation, tags };
         state.objects.insert(key.as_str().to_owned(), held);
         state.applied.push(Applied::Put { key: key.as_str().to_owned(), generation: upload.generation });

@@ -3,6 +3,7 @@
 //! The SDK's own retries are off. What an error means for a write is decided here; the governor and persistence decide
 //! when to retry.
 
+mod answer_check;
 mod connect;
 mod count;
 mod direct;
@@ -14,7 +15,6 @@ mod second_look;
 mod settings;
 mod skew;
 mod source;
-mod speaker;
 mod upload;
 
 use std::sync::Arc;
@@ -27,21 +27,22 @@ use aws_sdk_s3::types::{ChecksumMode, Tag, Tagging};
 use forebay_env::Env;
 use forebay_env::sync::Mutex;
 use forebay_types::limits::KEY_BYTES_MAX;
-use forebay_types::{ByteRange, ETag, ObjectKey, Tags};
+use forebay_types::{ByteRange, ETag, Generation, ObjectInfo, ObjectKey, Tags};
 use futures::StreamExt;
 use tokio::sync::OnceCell;
 
+use crate::stamp::Subject;
 use crate::{
     Condition, Error, ErrorKind, IsOurs, ListPage, ListRequest, RemoteBody, RemoteObject, Result, S3Target, Stored,
     UnderStore, Upload,
 };
+use answer_check::SecondLook;
 pub use connect::{S3Client, connect};
 use direct::{Direct, plain};
 pub use errors::is_about_credentials;
 use errors::{Effect, classify};
 pub use roots::{S3EndpointRoot, S3PrefixRoot};
 pub use settings::{S3Credentials, S3Settings};
-use speaker::SecondLook;
 
 const CLIMBS: &str = "a key with the component \"..\" is sent to Amazon S3 alone: gateways may take it for another key";
 
@@ -196,9 +197,9 @@ impl S3Store {
         }
     }
 
-    /// Whether the ETag of an object that came in one piece is the MD5 of its content, as far as uploads have shown.
-    fn has_md5(&self) -> bool {
-        !self.client.opaque_etags.lock().contains(&self.bucket)
+    /// The object of a key, with what uploads of this process have shown of the bucket's ETags.
+    fn subject<'a>(&self, key: &'a ObjectKey) -> Subject<'a> {
+        Subject { key: key.as_str(), has_md5: !self.client.opaque_etags.lock().contains(&self.bucket) }
     }
 
     fn has_conditions(&self) -> bool {
@@ -281,6 +282,10 @@ impl UnderStore for S3Store {
             return Ok(());
         };
         Err(Error::new(ErrorKind::Invalid, format!("{}: {problem}", self.context("the key of", key))))
+    }
+
+    fn has_room_for_stamp(&self, key: &ObjectKey, generation: Generation, info: &ObjectInfo) -> bool {
+        objects::stamp_of(self.subject(key), generation, info).is_some()
     }
 
     async fn head(&self, key: &ObjectKey) -> Result<RemoteObject> {
@@ -389,8 +394,8 @@ impl S3Store {
         };
         let result = result.map_err(|error| classify(error, Effect::Look, || self.context("head", key)));
         let (speaks_s3, output) = result.map_err(errors::of_no_condition)?;
-        let object =
-            objects::from_head(output, self.has_md5()).ok_or_else(|| objects::incomplete(self.context("head", key)))?;
+        let object = objects::from_head(output, self.subject(key));
+        let object = object.ok_or_else(|| objects::incomplete(self.context("head", key)))?;
         self.look_at("HeadObject", key, &object, speaks_s3).await?;
         Ok(object)
     }
@@ -417,7 +422,7 @@ impl S3Store {
             Ok((speaks_s3, output)) => {
                 let context = self.context("get", key);
                 let checksum = if checksums { objects::full_checksum(&output) } else { None };
-                let body = objects::from_get(output, self.has_md5(), context.clone());
+                let body = objects::from_get(output, self.subject(key), context.clone());
                 let body = body.ok_or_else(|| objects::incomplete(context.clone()))?;
                 self.look_at("GetObject", key, &body.object, speaks_s3).await?;
                 must_answer(range, &body, &context)?;

@@ -163,6 +163,10 @@ pub trait UnderStore: Send + Sync + 'static {
     fn check_key(&self, _key: &ObjectKey) -> Result<()> {
         Ok(())
     }
+    /// Whether an upload of such an object carries a stamp.
+    fn has_room_for_stamp(&self, _key: &ObjectKey, _generation: Generation, _info: &ObjectInfo) -> bool {
+        true
+    }
     async fn head(&self, key: &ObjectKey) -> Result<RemoteObject>;
     /// Returns when the present state of a key is on stable storage. An interrupted `put` or `delete` may have done
     /// everything but that. Called where somebody relies on what [`Self::head`] reports.

@@ -2,7 +2,7 @@
 
 use axum::response::{IntoResponse, Response};
 use forebay_cache::Cache;
-use forebay_types::PolicyRule;
+use forebay_types::{EvictionOrder, PolicyRule};
 use http::{HeaderMap, StatusCode, header};
 use serde::Deserialize;
 use serde_json::{Map, Value};
@@ -94,6 +94,7 @@ fn check_share(caller: &Caller, others: &[PolicyRule], before: Option<&PolicyRul
         let problem = "memoryQuota reserves memory in addition to cache.memory_size: only a user with an admin grant for \"/\" may set it";
         return Err(Problem::new(StatusCode::FORBIDDEN, problem));
     }
+    check_cache_share(others, before, rule)?;
     let own: Vec<_> = others.iter().filter(|other| caller.may_administer_rule(&other.path).is_ok()).collect();
     if before.is_none() && own.len() >= RULES_MAX {
         let problem = format!("there are {} rules under what you administer, and {RULES_MAX} are the most", own.len());
@@ -109,6 +110,33 @@ fn check_share(caller: &Caller, others: &[PolicyRule], before: Option<&PolicyRul
     Ok(())
 }
 
+/// Who administers a part may limit what it takes of the cache, but does not get more of it. `before` is the rule of
+/// the same path, and `others` are those of all other paths. A rule that is removed is one without settings.
+fn check_cache_share(others: &[PolicyRule], before: Option<&PolicyRule>, rule: &PolicyRule) -> Answer<()> {
+    let shorter = move || others.iter().filter(move |other| rule.path.starts_with(&other.path));
+    let own = before.and_then(|before| before.cache_quota);
+    let largest = own.or_else(|| shorter().filter_map(|other| other.cache_quota).min());
+    let is_within = match (largest, rule.cache_quota) {
+        (Some(largest), Some(quota)) => quota <= largest,
+        (Some(_), None) => own.is_none(),
+        (None, _) => true,
+    };
+    if !is_within {
+        let problem = "only a user with an admin grant for \"/\" may remove or raise a cacheQuota, or set one above that of a shorter path";
+        return Err(Problem::new(StatusCode::FORBIDDEN, problem));
+    }
+    let inherited = shorter().filter(|other| other.eviction.is_some()).max_by_key(|other| other.path.len());
+    let is_last = |rule: Option<&PolicyRule>| {
+        let order = rule.and_then(|rule| rule.eviction).or_else(|| inherited?.eviction);
+        order == Some(EvictionOrder::Last)
+    };
+    if is_last(Some(rule)) && !is_last(before) {
+        let problem = "eviction = LAST keeps data of this path before that of all others: only a user with an admin grant for \"/\" may set it";
+        return Err(Problem::new(StatusCode::FORBIDDEN, problem));
+    }
+    Ok(())
+}
+
 /// Removes the rule of a path.
 #[utoipa::path(delete, path = "/api/v1/policies/rule", tag = "policies", params(OfRule, IfMatch),
     responses((status = 204, description = "It is gone.", headers(("etag" = String))), Problems, Absent, Stale))]
@@ -120,9 +148,10 @@ pub(crate) async fn delete_rule(
     check_path(&path)?;
     let cache = &caller.may_administer_rule(&path)?.cache;
     let version = edit(cache, &caller, expected_version(&headers)?, |rules| {
-        let before = rules.len();
-        rules.retain(|rule| rule.path != path);
-        if rules.len() == before { Err(no_rule(&path)) } else { Ok(()) }
+        let at = rules.iter().position(|rule| rule.path == path).ok_or_else(|| no_rule(&path))?;
+        let before = rules.remove(at);
+        let after = PolicyRule::for_path(&path);
+        if caller.covers("/") { Ok(()) } else { check_cache_share(rules, Some(&before), &after) }
     });
     let tag = format!("\"{}\"", version.await?);
     Ok((StatusCode::NO_CONTENT, [(header::ETAG, tag)]).into_response())

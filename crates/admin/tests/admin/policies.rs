@@ -109,6 +109,65 @@ async fn an_administrator_of_a_part_takes_a_share_of_what_all_have() {
     assert_eq!(server.send("PUT", &page(100), ROOT, "", "{\"cacheReads\":false}").await.status, 200);
 }
 
+/// Who administers a part may limit it further, but neither leave the limits that it was given, nor go before others.
+#[tokio::test]
+async fn an_administrator_of_a_part_does_not_widen_its_share_of_the_cache() {
+    let server = Server::ready().await;
+    let page = |path: &str| format!("/api/v1/policies/rule?path={path}");
+    let check = async |method: &str, path: &str, body: &str, status: u16, named: &str| {
+        let answer = server.send(method, &page(path), TEAM, "", body).await;
+        assert_eq!(answer.status, status, "{method} {path} {body}: {}", answer.body);
+        assert!(answer.body.contains(named), "{method} {path} {body}: {}", answer.body);
+    };
+    let rules = json!([
+        { "path": "/team/a/", "cacheQuota": "100 GiB" },
+        { "path": "/team/last/", "eviction": "LAST" },
+        { "path": "/team/last/not/", "eviction": "FIFO" },
+    ]);
+    assert_eq!(put(&server, "", &rules.to_string()).await.status, 200);
+
+    for (method, path, body) in [
+        ("PUT", "/team/a/", "{}"),
+        ("PUT", "/team/a/", r#"{"cacheQuota":null,"cacheReads":false}"#),
+        ("PUT", "/team/a/", r#"{"cacheQuota":"101 GiB"}"#),
+        ("DELETE", "/team/a/", ""),
+        ("PUT", "/team/a/x/", r#"{"cacheQuota":"1024 TiB","eviction":"LAST"}"#),
+        ("PUT", "/team/a/x/", r#"{"cacheQuota":"101 GiB"}"#),
+    ] {
+        check(method, path, body, 403, "cacheQuota").await;
+    }
+    for (method, path, body) in [
+        ("PUT", "/team/a/x/", r#"{"eviction":"LAST"}"#),
+        ("PUT", "/team/b/", r#"{"eviction":"LAST"}"#),
+        ("PUT", "/team/last/not/", "{}"),
+        ("DELETE", "/team/last/not/", ""),
+    ] {
+        check(method, path, body, 403, "LAST").await;
+    }
+    let after = server.get("/api/v1/policies", ROOT).await.json();
+    assert_eq!(after.as_array().map(Vec::len), Some(3), "{after}");
+
+    for (method, path, body, status) in [
+        ("PUT", "/team/a/", r#"{"cacheQuota":"100 GiB","cacheReads":false}"#, 200),
+        ("PUT", "/team/a/", r#"{"cacheQuota":"50 GiB"}"#, 200),
+        ("PUT", "/team/a/", r#"{"cacheQuota":"51 GiB"}"#, 403),
+        ("PUT", "/team/a/x/", r#"{"cacheQuota":"50 GiB","eviction":"S3-FIFO"}"#, 200),
+        ("PUT", "/team/a/y/", "{}", 200),
+        ("DELETE", "/team/a/y/", "", 204),
+        ("PUT", "/team/b/", r#"{"cacheQuota":"1024 TiB"}"#, 200),
+        ("PUT", "/team/last/", r#"{"eviction":"LAST","cacheReads":false}"#, 200),
+        ("PUT", "/team/last/too/", r#"{"eviction":"LAST"}"#, 200),
+        ("DELETE", "/team/last/", "", 204),
+        ("PUT", "/team/last/", r#"{"eviction":"LAST"}"#, 403),
+    ] {
+        check(method, path, body, status, "").await;
+    }
+    for body in [r#"{"cacheQuota":"200 GiB","eviction":"LAST"}"#, "{}"] {
+        assert_eq!(server.send("PUT", &page("/team/a/"), ROOT, "", body).await.status, 200, "{body}");
+    }
+    assert_eq!(server.send("DELETE", &page("/team/a/x/"), ROOT, "", "").await.status, 204);
+}
+
 #[tokio::test]
 async fn a_rule_s_body_and_its_address_must_agree() {
     let server = Server::ready().await;

@@ -12,6 +12,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use forebay_catalog::SlotSet;
 use forebay_catalog::records::{self, BucketRecord, ObjectRecord, State};
 use forebay_env::sync::atomic::Ordering;
@@ -66,7 +67,7 @@ impl Worker {
             return Err(not_all_at_home());
         }
         self.buckets.delete(root, bucket).await?;
-        self.forget_listings_of(bucket);
+        self.forget_contents(bucket).await;
         drop(nobody_writes);
         if let Err(error) = self.abort_all(uploads).await {
             tracing::warn!(%bucket, %error, "the bucket is deleted, and parts of its uploads stay until they are swept");
@@ -148,10 +149,10 @@ impl Worker {
                 self.persist_deletes(bucket).await?;
             }
             DeletionStep::AbortUploads(_) => {
+                self.forget_contents(bucket).await;
                 let mut uploads = self.uploads_of(bucket).await?;
                 uploads.retain(|upload| slots.has_path(&upload.path));
                 self.abort_all(uploads).await?;
-                self.forget_listings_of(bucket);
             }
         }
         if self.losses() == losses { Ok(slots) } else { Err(not_all_at_home()) }
@@ -211,20 +212,44 @@ impl Worker {
         }
     }
 
-    /// Persists the pending deletes in a bucket without objects.
+    /// Drops what is known and cached of a bucket that is deleted. The next bucket of this name has other objects.
+    async fn forget_contents(&self, bucket: &BucketName) {
+        self.forget_listings_of(bucket);
+        // Reads that asked the under store earlier must not cache the answer.
+        self.home.fence.advance_all();
+        let (from, to) = records::object_prefix_range(bucket, "");
+        for shard in 0..self.store.shards() {
+            let mut copies = Vec::new();
+            self.store.for_each_object_in(shard, &mut |key, generation, is_pinned| {
+                if !is_pinned && key >= from && key < to {
+                    copies.push((Bytes::copy_from_slice(key), generation));
+                }
+            });
+            for (key, generation) in copies {
+                self.store.evict(&key, generation);
+            }
+            // Requests can run between two shards.
+            tokio::task::yield_now().await;
+        }
+    }
+
+    /// Persists the pending deletes in a bucket without objects. Those of slots that have just been gained may not be
+    /// in the queue yet, so the records say which there are.
     ///
     /// # Errors
     /// `BucketNotEmpty`, before anything is sent.
     async fn persist_deletes(&self, bucket: &BucketName) -> Result<()> {
+        let mut deleted = Vec::new();
         let mut range = records::object_prefix_range(bucket, "");
         while let Some(found) = self.next_records(&mut range).await? {
-            for (_, versioned) in &found {
+            for (key, versioned) in &found {
                 if ObjectRecord::decode(&versioned.value)?.state != State::Tombstone {
                     return Err(Error::new(ErrorKind::BucketNotEmpty, format!("the bucket {bucket} is not empty")));
                 }
+                deleted.extend(records::parse_object_key(key));
             }
         }
-        self.persist(&format!("/{bucket}/")).await
+        self.persist_all(deleted).await
     }
 }
 

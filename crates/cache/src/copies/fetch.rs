@@ -7,7 +7,7 @@ use bytes::Bytes;
 use forebay_catalog::records::{self, Holders, WantedBytes};
 use forebay_catalog::{Check, ErrorKind as CatalogErrorKind, LocalChange, Transaction};
 use forebay_store::{Class, NewObject};
-use forebay_types::ObjectPath;
+use forebay_types::{Durability, ObjectPath};
 
 use super::append::append_all;
 use super::wanted::Ended;
@@ -52,17 +52,24 @@ impl Worker {
     async fn fetch(&self, others: &dyn OtherWorkers, key: &Bytes, path: &ObjectPath) -> Result<Ended> {
         let Some(found) = self.catalog.get(key).await? else { return Ok(Ended::Done) };
         let Some(wanted) = records::wanted_bytes(key, &found.value)? else { return Ok(Ended::Done) };
-        if self.held_object(key, wanted.generation).is_some() {
+        if self.intact_object(key, wanted.generation).is_some() {
             return Ok(Ended::Done);
         }
         let own = self.catalog.worker();
+        // Of a copy that was prepared while the slot came here.
+        let id = CopyId { key: key.clone(), generation: wanted.generation };
+        let own_copy = own.filter(|_| self.held.is_prepared(&id)).map(str::to_owned);
         let mut workers: Vec<String> = wanted.holders.names().map(str::to_owned).collect();
         // A worker may have got another name.
         let more = others.workers().into_iter().filter(|worker| !workers.contains(worker)).collect::<Vec<_>>();
         workers.extend(more);
         let (mut failed, mut damaged, mut asked) = (None, Vec::new(), Vec::new());
-        for worker in workers.iter().filter(|worker| Some(worker.as_str()) != own) {
-            let error = match others.open(worker, key, wanted.generation).await {
+        for worker in own_copy.iter().chain(workers.iter().filter(|worker| Some(worker.as_str()) != own)) {
+            let opened = match Some(worker.as_str()) == own {
+                true => self.held(key, wanted.generation).await,
+                false => others.open(worker, key, wanted.generation).await,
+            };
+            let error = match opened {
                 Ok(Some(held)) => match self.keep_held(key, path, found.version, &wanted, held).await {
                     Ok(is_wanted) => {
                         if is_wanted {
@@ -97,7 +104,10 @@ impl Worker {
             return Ok(Ended::Failed(problem));
         }
         // The key may have been written in the meantime.
-        let _lock = self.home.locks.lock(path).await?;
+        let Some(_lock) = self.home.locks.try_lock(path) else {
+            // Who holds it may wait for these bytes.
+            return Ok(Ended::Failed(format!("{path} is in use")));
+        };
         if self.catalog.get(key).await?.map(|now| now.version) != Some(found.version) {
             return Ok(Ended::Done);
         }
@@ -134,6 +144,10 @@ impl Worker {
         let object = NewObject { key: key.clone(), generation, metadata, annex, pinned: true, group, size };
         let staged = writer.finish(object).await?;
         let id = CopyId { key: key.clone(), generation };
+        let is_replaced = self.store.peek(&key).is_some_and(|object| object.generation() == generation);
+        if is_replaced && !self.forget_damaged(&key, version).await? {
+            return Ok(false);
+        }
         let transaction = Transaction {
             checks: vec![Check { key, version: Some(version) }],
             local: LocalChange { publish: vec![staged], ..LocalChange::default() },
@@ -141,12 +155,30 @@ impl Worker {
         };
         match self.catalog.commit(transaction).await {
             Ok(_) => {
+                self.home.damaged.remove(&id);
                 // The slot was given up meanwhile, after the look at what is here of it.
                 if !self.home.locks.has(path) {
                     self.held.ask_later(id, 0);
                 }
                 Ok(true)
             }
+            Err(error) if error.kind == CatalogErrorKind::Conflict => Ok(false),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Forgets damaged or incomplete bytes for good, before others of the same generation take their place: a start
+    /// takes all records of one generation for equal, and might prefer the damaged one. After a crash in between, the
+    /// bytes are missing here, and are fetched again. `false` when the record has changed.
+    async fn forget_damaged(&self, key: &Bytes, version: u64) -> Result<bool> {
+        let transaction = Transaction {
+            checks: vec![Check { key: key.clone(), version: Some(version) }],
+            local: LocalChange { forget: vec![key.clone()], ..LocalChange::default() },
+            durability: Durability::Fsync,
+            ..Transaction::default()
+        };
+        match self.catalog.commit(transaction).await {
+            Ok(_) => Ok(true),
             Err(error) if error.kind == CatalogErrorKind::Conflict => Ok(false),
             Err(error) => Err(error.into()),
         }

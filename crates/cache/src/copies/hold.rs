@@ -178,10 +178,27 @@ impl Worker {
         match fate {
             Fate::Gone if self.held.drop_prepared(id) => Ok(()),
             // What it has of its own keys was settled when it got them.
-            Fate::Named | Fate::Gone if is_home => Ok(()),
+            Fate::Gone if is_home => Ok(()),
+            Fate::Named if is_home => {
+                self.settle_prepared(id);
+                Ok(())
+            }
             Fate::Undecided => Ok(()),
             Fate::Named => self.show(id).await,
             Fate::Gone => self.forget(id).await,
+        }
+    }
+
+    /// A copy that was prepared while its slot came here was not shown when this worker took the slot up. It is one of
+    /// those from which the home fetches the bytes, and given up when it has them.
+    fn settle_prepared(&self, id: &CopyId) {
+        if !self.held.is_prepared(id) {
+            return;
+        }
+        if self.held_object(&id.key, id.generation).is_some() {
+            self.held.drop_prepared(id);
+        } else if let Some(path) = parse_object_key(&id.key).filter(|path| self.home.locks.has(path)) {
+            self.home.copies.add(id.key.clone(), &path);
         }
     }
 

@@ -20,7 +20,7 @@ use super::CopyId;
 use super::send::copies_of;
 use super::sent::Lacking;
 use crate::worker::Worker;
-use crate::{OtherWorkers, Result, Taker, UploadRef};
+use crate::{ErrorKind, OtherWorkers, Result, Taker, UploadRef};
 
 /// Between two looks at the workers that take copies.
 const LOOK: Duration = Duration::from_secs(1);
@@ -244,7 +244,7 @@ impl Worker {
         if !self.home.locks.has(path) {
             return Err(format!("{path} is about to be at home here"));
         }
-        if let Some(object) = self.held_object(&id.key, id.generation) {
+        if let Some(object) = self.intact_object(&id.key, id.generation) {
             return Ok(Some(object));
         }
         let wanted = self.wanted_generation(&id.key).await.map_err(|error| error.to_string())?;
@@ -265,10 +265,12 @@ impl Worker {
         takers.retain(|taker| !found.contains(taker));
         // No record names it newly: so its fate is known already, and it is shown soon.
         let sent = self.send(others, path, takers, wanted - found.len(), id, object, &[]).await;
-        let (taken, problem) = match sent {
-            Ok((taken, problem)) => (taken, problem.map(|error| error.to_string())),
-            Err(error) => return (0, Some(error.to_string())),
-        };
+        let (taken, problem) = sent.unwrap_or_else(|error| (Vec::new(), Some(error)));
+        if problem.as_ref().is_some_and(|error| error.kind == ErrorKind::Corrupt) {
+            // It is sent once the bytes of another worker have taken the place of those here.
+            self.note_damaged(path, object).await;
+        }
+        let problem = problem.map(|error| error.to_string());
         if taken.is_empty() {
             return (0, problem);
         }

@@ -2,10 +2,12 @@
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use forebay_catalog::records::{self, Holders, path_hash};
+use forebay_env::sync::atomic::{AtomicBool, Ordering};
 use forebay_store::{Object, Staged};
 use forebay_types::policy::ReplicasMissing;
 use forebay_types::{ByteRange, ObjectPath, PathPolicy, WriteMode};
@@ -123,7 +125,8 @@ impl Worker {
         Ok(Replicated { staged, holders, undecided: Some(undecided) })
     }
 
-    /// Returns the workers that have taken a copy and, if they are too few, why no other has.
+    /// Returns the workers that have taken a copy and, if they are too few, why no other has: `Corrupt` when the bytes
+    /// here are damaged.
     ///
     /// # Errors
     /// Those of the store.
@@ -176,6 +179,11 @@ impl Worker {
                     self.home.sent.has_taken(&worker);
                     taken.push(worker);
                 }
+                // No other worker would get them.
+                Some((_, Err(error))) if error.kind == ErrorKind::Corrupt => {
+                    problem = Some(error);
+                    break;
+                }
                 Some((worker, Err(error))) => {
                     tracing::warn!(worker, %path, %error, "a worker did not accept a replica: another one is tried, if there is one");
                     let has_no_room = matches!(error.kind, ErrorKind::SlowDown | ErrorKind::InsufficientStorage);
@@ -220,6 +228,8 @@ impl Worker {
     }
 }
 
+/// # Errors
+/// `Corrupt` when the bytes here are damaged, and only then; those of the other worker.
 async fn send_to(
     others: &dyn OtherWorkers,
     worker: &str,
@@ -240,15 +250,37 @@ async fn send_to(
             stream,
         },
     };
-    if !pieces.is_empty() && others.take_copy(worker, copy(pieces.to_vec(), futures::stream::empty().boxed())).await? {
-        return Ok(());
+    let of_receiver = |error| of_sender(error, false);
+    if !pieces.is_empty() {
+        let taken = others.take_copy(worker, copy(pieces.to_vec(), futures::stream::empty().boxed())).await;
+        if taken.map_err(of_receiver)? {
+            return Ok(());
+        }
     }
     if object.size() >= ROOM_ASKED_BYTES {
-        others.room_for_copy(worker, path, object.size()).await?;
+        others.room_for_copy(worker, path, object.size()).await.map_err(of_receiver)?;
     }
-    let stream = StoreSource::new(object.clone()).stream(ByteRange::of_size(object.size()));
-    match others.take_copy(worker, copy(Vec::new(), stream.map_err(Error::from).boxed())).await? {
+    let is_damaged = Arc::new(AtomicBool::new(false));
+    let found = Arc::clone(&is_damaged);
+    let stream = StoreSource::new(object.clone()).stream(ByteRange::of_size(object.size())).map_err(Error::from);
+    let stream = stream.inspect_err(move |error| {
+        if error.kind == ErrorKind::Corrupt {
+            found.store(true, Ordering::SeqCst);
+        }
+    });
+    let taken = others.take_copy(worker, copy(Vec::new(), stream.boxed())).await;
+    match taken.map_err(|error| of_sender(error, is_damaged.load(Ordering::SeqCst)))? {
         true => Ok(()),
         false => Err(Error::new(ErrorKind::Unavailable, format!("worker {worker} has not taken the bytes"))),
     }
+}
+
+/// The error of a worker that took no copy, which does not know whether bytes here are damaged.
+fn of_sender(error: Error, is_damaged: bool) -> Error {
+    let kind = match (is_damaged, error.kind) {
+        (true, _) => ErrorKind::Corrupt,
+        (false, ErrorKind::Corrupt) => ErrorKind::Unavailable,
+        (false, kind) => kind,
+    };
+    Error { kind, ..error }
 }

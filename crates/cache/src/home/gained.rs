@@ -1,11 +1,12 @@
 //! Gaining keys: builds the home's state of the keys from their records in the catalog.
 
 use forebay_catalog::SlotSet;
-use forebay_catalog::records::{self, ObjectRecord, State};
+use forebay_catalog::records::{self, Base, ObjectRecord, State};
 use forebay_types::{Generation, ObjectPath};
 
 use crate::Result;
 use crate::persist::Entry;
+use crate::space::tombstone_bytes;
 use crate::worker::Worker;
 use crate::write::change::Intent;
 
@@ -113,12 +114,25 @@ impl Worker {
     fn take_up(&self, gain: Gain<'_>, path: &ObjectPath, record: &ObjectRecord) {
         self.home.backlog.replace(None, Some(record), &self.metrics);
         self.space.replace(path, None, Some(record));
+        self.count_tombstone(path, record);
         self.home.write_times.seen(record.last_modified_ms);
         self.look_for_bytes(path, record);
         // Transient and conflicting records, too: they may have replaced a dirty one.
         match gain {
             Gain::All => self.home.settle.mark_earlier(path, Some(record.dirty_since)),
             Gain::Slots(_) => self.home.settle.mark(path),
+        }
+    }
+
+    /// A tombstone that replaced no version that waited may be of a key that never existed, and then it counted at the
+    /// home before. Where there is no room, it does not count: it may be of an object that was known there.
+    fn count_tombstone(&self, path: &ObjectPath, record: &ObjectRecord) {
+        let is_first = record.dirty_since == record.generation && !matches!(record.base, Base::Present(_));
+        if record.state != State::Tombstone || !is_first {
+            return;
+        }
+        if let Some(room) = self.space.reserve_record(&self.store, &path.bucket, tombstone_bytes(path)) {
+            self.space.add_delete(path, room);
         }
     }
 

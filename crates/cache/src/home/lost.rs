@@ -1,7 +1,7 @@
 //! Losing slots: this worker does nothing more with their keys, and keeps no state that only their home may have.
 
 use forebay_catalog::SlotSet;
-use forebay_catalog::records::{self, ObjectRecord};
+use forebay_catalog::records::{self, ObjectRecord, Scope};
 use forebay_env::sync::atomic::Ordering;
 
 use crate::worker::Worker;
@@ -38,6 +38,8 @@ impl Worker {
         self.home.fence.advance_all();
         self.home.queue.drop_all(|path| slots.has_path(path));
         self.home.copies.drop_all(|path| slots.has_path(path));
+        let is_lost = |key: &[u8]| matches!(records::scope(key), Scope::Path(hash) if slots.has_hash(hash));
+        self.home.damaged.drop_all(is_lost);
         self.home.settle.forget_all(|path| slots.has_path(path));
         self.ask_for_lost(slots);
         // Other workers may change the contents of later pages.
@@ -58,7 +60,8 @@ impl Worker {
         idle
     }
 
-    /// Parts of uploads to these slots no longer count as space here, and how long the uploads were idle is not known.
+    /// Uploads to these slots and their parts no longer count as space here, and how long the uploads were idle is not
+    /// known.
     pub(crate) async fn forget_parts(&self, slots: &SlotSet) -> Result<()> {
         let mut range = records::all_uploads_range();
         while let Some(found) = self.next_records(&mut range).await? {

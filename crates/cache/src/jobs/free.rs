@@ -3,6 +3,7 @@
 
 use bytes::Bytes;
 use forebay_catalog::records::{self, State};
+use forebay_env::sync::atomic::Ordering;
 use forebay_types::ObjectPath;
 
 use super::parts::Uploads;
@@ -13,9 +14,11 @@ use crate::worker::Worker;
 
 pub(super) async fn run(run: &Run) -> Result<()> {
     if !run.request.dry_run {
-        run.worker.drop_pages_in(&run.scope);
         // The next reads are fresh.
         run.worker.stop_warm_up(&run.scope);
+        // Before the copies are looked through: what answers in flight have added by then is found.
+        run.worker.home.frees.fetch_add(1, Ordering::SeqCst);
+        run.worker.drop_pages_in(&run.scope);
     }
     let mut keys = StoreKeys::new(run.range_left()?);
     loop {

@@ -45,10 +45,10 @@ struct Wanted {
     under_quotas: BTreeMap<String, (u64, u64)>,
 }
 
-/// The bytes of one object.
+/// The bytes of one object, and the quotas that it counts for: the path of each rule, and bytes.
 struct Kept {
     bytes: u64,
-    quota: Option<(String, u64)>,
+    quotas: Vec<(String, u64)>,
 }
 
 pub(super) async fn run(run: &Run) -> Result<()> {
@@ -73,12 +73,6 @@ enum Step {
     Skipped,
     /// The object has changed in the meantime.
     Again,
-}
-
-impl Kept {
-    fn of(policy: &PathPolicy, bytes: u64) -> Self {
-        Self { bytes, quota: policy.cache_quota.as_ref().map(|(rule, quota)| (rule.clone(), quota.0)) }
-    }
 }
 
 impl Load<'_> {
@@ -108,7 +102,7 @@ impl Load<'_> {
     fn count_wanted(&self, kept: Kept) {
         let mut wanted = self.wanted.lock();
         wanted.all += kept.bytes;
-        if let Some((rule, quota)) = kept.quota {
+        for (rule, quota) in kept.quotas {
             let under = wanted.under_quotas.entry(rule).or_insert((quota, 0));
             under.1 += kept.bytes;
         }
@@ -198,7 +192,7 @@ impl Load<'_> {
             RemoteState::Cached(object) => object,
             RemoteState::Absent => return Ok(Step::Skipped),
             RemoteState::NotCached(remote)
-                if !self.is_kept(&policy, remote.info.size) || !self.fits(path, &policy, remote.info.size) =>
+                if !self.is_kept(&policy, remote.info.size) || !self.fits(path, remote.info.size) =>
             {
                 return Ok(Step::Skipped);
             }
@@ -206,10 +200,10 @@ impl Load<'_> {
             RemoteState::NotCached(_) => return Ok(Step::Again),
         };
         let is_whole = object.cached_bytes() == object.size();
-        if !is_whole && !self.is_kept(&policy, object.size()) || !self.fits(path, &policy, object.size()) {
+        if !is_whole && !self.is_kept(&policy, object.size()) || !self.fits(path, object.size()) {
             return Ok(Step::Skipped);
         }
-        *kept = Some(Kept::of(&policy, object.size()));
+        *kept = Some(Kept { bytes: object.size(), quotas: self.quotas(path) });
         if is_whole {
             return Ok(Step::Skipped);
         }
@@ -239,10 +233,15 @@ impl Load<'_> {
         false
     }
 
-    fn fits(&self, path: &ObjectPath, policy: &PathPolicy, size: u64) -> bool {
+    fn quotas(&self, path: &ObjectPath) -> Vec<(String, u64)> {
+        let (rules, _) = self.run.worker.policies.present();
+        rules.cache_quotas(path).map(|(rule, quota)| (rule.to_owned(), quota.0)).collect()
+    }
+
+    fn fits(&self, path: &ObjectPath, size: u64) -> bool {
         let usage = self.run.worker.store.usage();
         let room = usage.capacity_bytes.saturating_sub(usage.pinned_bytes);
-        let quota = policy.cache_quota.as_ref().map_or(u64::MAX, |(_, quota)| quota.0);
+        let quota = self.quotas(path).into_iter().map(|(_, quota)| quota).min().unwrap_or(u64::MAX);
         let fits = size <= room.min(quota);
         if !fits {
             let detail = format!("{size} bytes are more than the {} that it may take here", room.min(quota));
@@ -267,10 +266,10 @@ impl Load<'_> {
         let same = copy.filter(|object| Worker::remote_etag_of(object).as_ref() == Some(&remote.remote_etag));
         let missing = remote.info.size - same.as_ref().map_or(0, Object::cached_bytes).min(remote.info.size);
         let is_whole = missing == 0 && same.is_some();
-        if !is_whole && !self.is_kept(policy, remote.info.size) || !self.fits(path, policy, remote.info.size) {
+        if !is_whole && !self.is_kept(policy, remote.info.size) || !self.fits(path, remote.info.size) {
             return Ok(Step::Skipped);
         }
-        *kept = Some(Kept::of(policy, remote.info.size));
+        *kept = Some(Kept { bytes: remote.info.size, quotas: self.quotas(path) });
         if is_whole {
             return Ok(Step::Skipped);
         }

@@ -4,6 +4,7 @@ use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
+use forebay_env::Requester;
 use futures::stream::FuturesUnordered;
 use futures::{FutureExt, StreamExt};
 
@@ -56,9 +57,11 @@ impl Worker {
             Ok(run) => run,
             Err(error) => return self.fail_job(&entry, error.to_string()).await,
         };
+        // The jobs of a user leave as much to others as the requests of one access key do.
+        let requester = Requester::named(&entry.job().created_by);
         // A panic must not end the process: the job is in the catalog, and would end each following process as well.
         let ended = loop {
-            match AssertUnwindSafe(to_its_end(&run)).catch_unwind().await {
+            match AssertUnwindSafe(requester.gets(to_its_end(&run))).catch_unwind().await {
                 Ok(Ended::Failed(error)) if run.may_run_again(&error).await => {}
                 Ok(ended) => break ended,
                 Err(_) => {

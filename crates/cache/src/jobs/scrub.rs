@@ -106,13 +106,25 @@ async fn report(
         Some(part) => part.to_owned(),
         None => state_of(run, object, path).await?.to_owned(),
     };
-    let fate = if object.is_pinned() {
-        "kept for examination, since the under store does not have it; reads of it fail"
-    } else {
-        "dropped, and fetched again when it is read"
-    };
+    let fate = fate_of(run, object, path).await;
     run.find(format!("/{path}"), "corrupt", format!("{state}: {what} damaged, {fate} ({error})"));
     Ok(())
+}
+
+/// What happens to damaged bytes.
+async fn fate_of(run: &Run, object: &Object, path: &ObjectPath) -> &'static str {
+    if !object.is_pinned() {
+        return "dropped, and fetched again when it is read";
+    }
+    if run.worker.note_damaged(path, object).await {
+        return "fetched from another worker, if one has the bytes";
+    }
+    match run.worker.store.peek(object.key()) {
+        Some(present) if present.is_same(object) => {
+            "kept for examination, since the under store does not have it; reads of it fail"
+        }
+        Some(_) | None => "replaced meanwhile",
+    }
 }
 
 async fn state_of(run: &Run, object: &Object, path: &ObjectPath) -> Result<&'static str> {

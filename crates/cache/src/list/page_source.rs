@@ -56,6 +56,7 @@ impl Worker {
             }
             flight = mine;
         }
+        let drops = self.home.pages.drops();
         // What it shows must be found then.
         self.drop_absences_below(bucket, &request.prefix);
         let marks = self.begin_page(bucket, &request.prefix, ttl).await;
@@ -73,10 +74,13 @@ impl Worker {
         self.metrics.list_pages.get_or_create(&PageLabels { source: PageSource::under_store }).inc();
         let kept = Arc::new(KeptPage { page, limit: request.limit, since, marks, begun, until: begun + ttl });
         if !ttl.is_zero() {
-            self.home.pages.insert(key, &kept);
+            self.home.pages.keep(key, &kept, drops);
             self.show_kept_pages();
         }
-        if let Some(flight) = flight {
+        // Who has come since pages were dropped asks again.
+        if let Some(flight) = flight
+            && self.home.pages.drops() == drops
+        {
             flight.end(Arc::clone(&kept));
         }
         Ok(ListedPage { kept, is_earlier: false })

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use forebay_env::HashState;
+use forebay_env::sync::atomic::{AtomicU64, Ordering};
 use forebay_types::{BucketName, ObjectPath};
 use forebay_ufs::{ListPage, ListRequest, ListedObject};
 use quick_cache::sync::{Cache, DefaultLifecycle};
@@ -95,6 +96,7 @@ impl Weighter<PageKey, Arc<KeptPage>> for ByBytes {
 pub(crate) struct Pages {
     kept: Cache<PageKey, Arc<KeptPage>, ByBytes, HashState>,
     pub(super) flights: Arc<SingleFlight<(PageKey, usize), Arc<KeptPage>>>,
+    drops: AtomicU64,
 }
 
 impl Pages {
@@ -108,7 +110,7 @@ impl Pages {
             .build()
             .expect("both capacities are given");
         let kept = Cache::with_options(options, ByBytes, hasher, DefaultLifecycle::default());
-        Self { kept, flights: SingleFlight::new() }
+        Self { kept, flights: SingleFlight::new(), drops: AtomicU64::new(0) }
     }
 
     pub(super) fn get(&self, key: &PageKey, limit: usize, now: Duration, ttl: Duration) -> Option<Arc<KeptPage>> {
@@ -138,7 +140,21 @@ impl Pages {
         })
     }
 
-    pub(super) fn insert(&self, key: PageKey, page: &Arc<KeptPage>) {
+    /// How often pages were dropped because what is listed may be another by now.
+    pub(super) fn drops(&self) -> u64 {
+        self.drops.load(Ordering::SeqCst)
+    }
+
+    /// Keeps the answer to a request, unless pages were dropped since. `drops` is as it was before the request.
+    pub(super) fn keep(&self, key: PageKey, page: &Arc<KeptPage>, drops: u64) {
+        self.insert(key.clone(), page);
+        // After that: a drop that comes later finds the page.
+        if self.drops() != drops {
+            self.kept.remove(&key);
+        }
+    }
+
+    fn insert(&self, key: PageKey, page: &Arc<KeptPage>) {
         if self.kept.peek(&key).is_none_or(|kept| kept.begun <= page.begun) {
             self.kept.insert(key, Arc::clone(page));
         }
@@ -158,10 +174,13 @@ impl Pages {
     }
 
     pub(super) fn drop_in(&self, scope: &Scope) {
+        // First: see `keep`.
+        self.drops.fetch_add(1, Ordering::SeqCst);
         self.kept.retain(|key, _| !scope.meets(&key.bucket, &key.prefix));
     }
 
     pub(super) fn drop_all(&self) {
+        self.drops.fetch_add(1, Ordering::SeqCst);
         self.kept.clear();
     }
 }

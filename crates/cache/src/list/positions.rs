@@ -12,14 +12,15 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use forebay_catalog::records;
-use forebay_env::Env;
 use forebay_env::sync::Mutex;
+use forebay_env::{Env, Requester};
 use forebay_types::{BucketName, ObjectPath};
 use serde::{Deserialize, Serialize};
 
 use crate::{ListObjects, ListedObject};
 
-/// Positions of listings that are remembered, at a few hundred bytes each. Other listings continue by name.
+/// Positions of listings that are remembered, at a few hundred bytes each. Other listings continue by name. The oldest
+/// position of the requester that has most of them is forgotten first.
 const POSITIONS_MAX: usize = 4096;
 
 /// How long a client may take between two pages. MinIO forgets a listing after some minutes.
@@ -53,6 +54,8 @@ pub(crate) enum PageStart {
 
 #[derive(PartialEq, Eq, Hash, Clone)]
 struct PageKey {
+    /// Nobody replaces the position of another.
+    requester: Requester,
     bucket: BucketName,
     prefix: String,
     delimiter: Option<String>,
@@ -94,6 +97,8 @@ struct State {
     known: HashMap<PageKey, Known>,
     /// In the order of expiry. A position that was stored again occurs twice.
     ends: VecDeque<(Duration, PageKey)>,
+    /// How many of `ends` each requester has. Those that have none are not in it.
+    counts: BTreeMap<Requester, usize>,
     /// Listings in flight.
     listings: usize,
     /// Changes are kept until then, for pages.
@@ -152,10 +157,11 @@ impl Positions {
         let key = page_key(bucket, request, after);
         let position = Position { after: Some(after.to_owned()), ..at };
         let mut state = self.state.lock();
+        *state.counts.entry(key.requester).or_default() += 1;
         state.ends.push_back((until, key.clone()));
         state.known.insert(key, Known { position, until });
         while state.ends.len() > POSITIONS_MAX {
-            state.end_first();
+            state.end_first_of_most();
         }
     }
 
@@ -200,7 +206,7 @@ impl Positions {
         let now = self.env.clock.monotonic();
         let mut state = self.state.lock();
         while state.ends.front().is_some_and(|(until, _)| *until <= now) {
-            state.end_first();
+            state.end(0);
         }
         if state.listings == 0 && state.known.is_empty() && state.kept_until <= now {
             state.changes.forget_all();
@@ -227,14 +233,27 @@ impl Positions {
 
 fn page_key(bucket: &BucketName, request: &ListObjects, after: &str) -> PageKey {
     let (prefix, delimiter) = (request.prefix.clone(), request.delimiter.clone());
-    PageKey { bucket: bucket.clone(), prefix, delimiter, after: after.to_owned() }
+    PageKey { requester: Requester::present(), bucket: bucket.clone(), prefix, delimiter, after: after.to_owned() }
 }
 
 impl State {
-    fn end_first(&mut self) {
-        if let Some((until, key)) = self.ends.pop_front()
-            && self.known.get(&key).is_some_and(|known| known.until == until)
-        {
+    /// The first that ends of the requester that has most.
+    fn end_first_of_most(&mut self) {
+        let most = self.counts.iter().max_by_key(|(_, count)| **count).map(|(requester, _)| *requester);
+        let at = self.ends.iter().position(|(_, key)| Some(key.requester) == most);
+        self.end(at.unwrap_or(0));
+    }
+
+    /// Removes one of `ends`, and its position, unless that was stored again.
+    fn end(&mut self, at: usize) {
+        let Some((until, key)) = self.ends.remove(at) else { return };
+        if let Some(count) = self.counts.get_mut(&key.requester) {
+            *count -= 1;
+            if *count == 0 {
+                self.counts.remove(&key.requester);
+            }
+        }
+        if self.known.get(&key).is_some_and(|known| known.until == until) {
             self.known.remove(&key);
         }
     }
@@ -344,6 +363,35 @@ mod tests {
             let at = positions.by_name(None);
             positions.keep(&bucket(), &request(None), &number.to_string(), at);
         }
+        let state = positions.state.lock();
+        assert_eq!((state.known.len(), state.counts.values().sum::<usize>()), (POSITIONS_MAX, POSITIONS_MAX));
+    }
+
+    #[test]
+    fn a_requester_with_many_positions_takes_none_of_others() {
+        let (env, clock) = Env::simulated(1);
+        let positions = Positions::new(env);
+        let (quiet, busy) = (Requester::named("quiet"), Requester::named("busy"));
+        let keep = |requester: Requester, after: &str| {
+            let at = Position { page: token(), ..positions.by_name(None) };
+            requester.gets_step(|| positions.keep(&bucket(), &request(None), after, at));
+        };
+        let page = |requester: Requester, after: &str| {
+            let (_listing, at) = requester.gets_step(|| positions.begin(&bucket(), &request(Some(after))));
+            at.page
+        };
+        keep(quiet, "m");
+        for number in 0..10_000 {
+            keep(busy, &number.to_string());
+        }
+        // The other is at the same name.
+        keep(busy, "m");
+        assert_eq!((page(quiet, "m"), page(busy, "9999")), (token(), token()));
+        assert_eq!(page(busy, "1"), PageStart::Behind(Some("1".to_owned())), "its own oldest ones go");
         assert_eq!(positions.state.lock().known.len(), POSITIONS_MAX);
+        clock.advance(POSITION_AGE_MAX);
+        positions.changed(&path("key"), || Change::Deleted);
+        let state = positions.state.lock();
+        assert!(state.known.is_empty() && state.counts.is_empty());
     }
 }

@@ -61,6 +61,8 @@ impl Worker {
         let mut objects = Vec::with_capacity(parts.len());
         for (wanted, (number, record)) in request.parts.iter().zip(&mut parts) {
             if self.may_be_elsewhere(&record.holders) && self.is_lost(&upload.upload_id, *number, record) {
+                // A worker that has them may have come back since they were last asked for.
+                self.home.missing.remove_part(&upload.upload_id, *number);
                 match self.await_bytes(records::part_key(&upload.upload_id, *number), &upload.path).await {
                     // Nobody has them: the client must upload the part again.
                     Err(_) if self.home.missing.has_part(&upload.upload_id, *number) => {}

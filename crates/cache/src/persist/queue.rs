@@ -2,9 +2,11 @@
 //! key at a time, a backoff after each failure, and one circuit breaker per bucket. Directories, buckets and under
 //! stores share the uploads fairly.
 
+mod blame;
+mod delayed;
 mod directories;
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{HashMap, HashSet};
 use std::hash::BuildHasher;
 use std::time::Duration;
 
@@ -14,6 +16,8 @@ use forebay_env::{Env, HashState, Requester, Shares as _};
 use forebay_types::{BucketName, Generation, ObjectPath};
 use tokio::sync::Notify;
 
+pub(crate) use self::blame::Blame;
+use self::delayed::Delayed;
 use self::directories::{Directories, GROUPS_MAX, GroupId, Ready, directory_of};
 use crate::fair_share::{Tenant, TenantShares};
 use crate::scope::Scope;
@@ -90,21 +94,6 @@ impl<T> Lanes<T> {
     }
 }
 
-/// The cause of a failure.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Blame {
-    /// Only this object cannot be persisted.
-    Object,
-    /// The under store is out of reach.
-    UnderStore,
-    /// The under store asks for fewer requests.
-    Throttling,
-    /// Credentials or the bucket are missing or invalid, for this object only or for all.
-    Access,
-    /// Nothing failed: the object must wait until an earlier request is settled.
-    Nobody(Duration),
-}
-
 /// The pause until the next attempt, and the cause of the last failure as far as it is known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Pause {
@@ -138,7 +127,7 @@ struct State {
     by_age: Ready,
     hasher: HashState,
     buckets: HashMap<BucketName, Bucket>,
-    delayed: BTreeSet<(Duration, ObjectPath)>,
+    delayed: Delayed,
     running: usize,
     /// Nothing is taken before this time.
     gather_until: Option<Duration>,
@@ -214,7 +203,7 @@ impl Queue {
             by_age: Ready::new(),
             hasher: HashState::new(env.random.as_ref()),
             buckets: HashMap::new(),
-            delayed: BTreeSet::new(),
+            delayed: Delayed::default(),
             running: 0,
             gather_until: None,
         };
@@ -332,7 +321,7 @@ impl Queue {
         state.close_circuit(&path.bucket);
         if let Some(Slot { progress: Progress::Delayed { until, .. }, .. }) = state.slots.get(path) {
             let until = *until;
-            state.delayed.remove(&(until, path.clone()));
+            state.delayed.remove(until, path);
             state.release(path.clone());
         }
         drop(state);
@@ -377,7 +366,7 @@ impl Queue {
             slot.entry.size = entry.size;
         }
         state.stop_running(path, &before);
-        state.delayed.insert((until, path.clone()));
+        state.delayed.insert(until, path.clone(), blame);
         if was_canary {
             state.appoint_canary(&path.bucket, now + self.backoff.min);
         }
@@ -441,7 +430,7 @@ impl Queue {
         let entry = slot.entry;
         match slot.progress {
             Progress::Running { .. } => return,
-            Progress::Delayed { until, .. } => drop(state.delayed.remove(&(until, path.clone()))),
+            Progress::Delayed { until, .. } => state.delayed.remove(until, path),
             Progress::Ready => {
                 let group = state.group_of(path);
                 let ready = state.bucket(&path.bucket).ready.of_mut(entry.lane());
@@ -574,10 +563,10 @@ impl State {
 
     /// Moves the next attempt of a delayed object.
     fn reschedule(&mut self, path: &ObjectPath, at: Duration) {
-        let Some(Slot { progress: Progress::Delayed { until, .. }, .. }) = self.slots.get_mut(path) else { return };
+        let Some(Slot { progress: Progress::Delayed { until, blame }, .. }) = self.slots.get_mut(path) else { return };
         let before = std::mem::replace(until, at);
-        self.delayed.remove(&(before, path.clone()));
-        self.delayed.insert((at, path.clone()));
+        self.delayed.remove(before, path);
+        self.delayed.insert(at, path.clone(), *blame);
     }
 
     /// A refused object has been overwritten or deleted. The new version may be accepted, and must not wait for a
@@ -611,8 +600,7 @@ impl State {
     }
 
     fn release_due(&mut self, now: Duration) {
-        while self.delayed.first().is_some_and(|(until, _)| *until <= now) {
-            let (_, path) = self.delayed.pop_first().expect("it has just been looked at");
+        while let Some(path) = self.delayed.take_due(now) {
             self.release(path);
         }
     }
@@ -666,8 +654,7 @@ impl State {
     fn next_event(&self, now: Duration) -> Option<Duration> {
         let is_ready = |bucket: &&Bucket| !bucket.ready.small.is_empty() || !bucket.ready.large.is_empty();
         let probes = self.buckets.values().filter(is_ready).filter_map(|bucket| bucket.probe_at.filter(|at| *at > now));
-        let due = self.delayed.first().map(|(until, _)| *until);
-        probes.chain(due).chain(self.gather_until).min()
+        probes.chain(self.delayed.next_at()).chain(self.gather_until).min()
     }
 
     /// The under store has answered: objects that wait only for that resume at once.
@@ -680,8 +667,7 @@ impl State {
         bucket.failures = 0;
         (bucket.probe_at, bucket.probe) = (None, None);
         // An under store that throttles has answered all along, so throttled objects keep waiting.
-        let waits = |progress: &Progress| matches!(progress, Progress::Delayed { blame: Blame::UnderStore, .. });
-        self.release_all(|path, slot| path.bucket == *name && waits(&slot.progress));
+        self.delayed.take_out_of_reach(name).into_iter().for_each(|path| self.release(path));
     }
 
     /// An object that had been refused is accepted. Objects that failed for the same reason may be accepted now, too,
@@ -711,8 +697,7 @@ impl State {
 
     fn release_all(&mut self, wanted: impl Fn(&ObjectPath, &Slot) -> bool) -> Vec<ObjectPath> {
         let slots = &self.slots;
-        let released = self.delayed.extract_if(.., |(_, path)| wanted(path, &slots[path]));
-        let released: Vec<_> = released.map(|(_, path)| path).collect();
+        let released = self.delayed.take_all(|path| wanted(path, &slots[path]));
         released.iter().for_each(|path| self.release(path.clone()));
         released
     }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use forebay_env::sync::atomic::Ordering;
 use forebay_store::{Class, Object, Piece};
 use forebay_types::{ByteRange, ObjectPath, PathPolicy};
 use forebay_ufs::RemoteObject;
@@ -20,7 +21,9 @@ use crate::worker::Worker;
 pub(crate) struct Answered {
     /// As it was before the question.
     pub(crate) fence: u64,
-    /// When the under store is known to have had this version.
+    /// How often copies had been freed before the question.
+    pub(crate) frees: u64,
+    /// When the under store was asked: it had this version then or later.
     pub(crate) as_of: Moment,
     /// Set when another worker has told it, which may be wrong once this one has heard of the object.
     pub(crate) heard: Option<Heard>,
@@ -62,7 +65,7 @@ impl Worker {
         self.end_outdated_leases(path).await;
         match self.publish_copy(path, policy, &remote, purpose, data).await {
             // Nobody has believed it yet.
-            Ok(object) if is_outdated() => {
+            Ok(object) if is_outdated() || self.frees() != answered.frees => {
                 self.store.evict(&Self::store_key(path), object.generation());
                 RemoteState::NotCached(remote)
             }
@@ -76,6 +79,11 @@ impl Worker {
                 RemoteState::NotCached(remote)
             }
         }
+    }
+
+    /// How often an operator has freed copies: reads are fresh from then on.
+    pub(crate) fn frees(&self) -> u64 {
+        self.home.frees.load(Ordering::SeqCst)
     }
 
     async fn publish_copy(

@@ -5,11 +5,12 @@ use std::sync::Arc;
 use bytes::{Bytes, BytesMut};
 use forebay_store::{ErrorKind as StoreErrorKind, Object, Piece};
 use forebay_types::{ByteRange, ETag, Generation, ObjectInfo, ObjectPath, PathPolicy};
-use forebay_ufs::RemoteObject;
+use forebay_ufs::{RemoteObject, UploadSource};
 use futures::future::BoxFuture;
 use futures::{FutureExt, StreamExt, stream};
 
 use crate::metrics::Tier;
+use crate::persist::StoreSource;
 use crate::read::lookup::{BytesAt, Lookup, Wanted};
 use crate::read::memory_tier::MemoryObject;
 use crate::read::pages::pages_of;
@@ -127,6 +128,9 @@ impl Worker {
                         Err(error) if error.kind == StoreErrorKind::Gone => {
                             worker.read_again(wanted, range, error).await
                         }
+                        Err(error) if error.kind == StoreErrorKind::Corrupt => {
+                            worker.read_copy(&wanted.0, &object, range, error).boxed().await
+                        }
                         read => read.map_err(Error::from),
                     },
                     false => Err(Error::new(ErrorKind::Corrupt, "bytes of the only copy are missing")),
@@ -156,6 +160,19 @@ impl Worker {
             if read.len() as u64 == range.len() { Ok(read) } else { Err(gone.into()) }
         };
         read.boxed()
+    }
+
+    /// Reads damaged bytes in the copy of another worker, which takes the place of the damaged object.
+    async fn read_copy(
+        &self,
+        path: &ObjectPath,
+        damaged: &Object,
+        range: ByteRange,
+        error: forebay_store::Error,
+    ) -> Result<Bytes> {
+        let Some(object) = self.repaired(path, damaged).await? else { return Err(error.into()) };
+        let bytes = StoreSource::new(object).stream(range).map(|data| data.map_err(Error::from)).boxed();
+        collect(bytes, range.len() as usize).await
     }
 
     fn stream_pages(self: &Arc<Self>, version: Version, range: ByteRange) -> ByteStream {

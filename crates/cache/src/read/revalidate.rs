@@ -11,7 +11,7 @@ use crate::read::fill::{Answered, is_copy_of};
 use crate::read::negative_cache::Absence;
 use crate::read::pages::Pages;
 use crate::read::remote::{Purpose, RemoteState, WholeBody, keeps_reads, keeps_reads_of};
-use crate::read::silence::{ANSWER_MAX, Validation};
+use crate::read::silent_buckets::{ANSWER_MAX, Validation};
 use crate::read::validity::Moment;
 use crate::worker::Worker;
 use crate::{Mount, Result};
@@ -21,9 +21,22 @@ use crate::{Mount, Result};
 struct Question {
     fence: u64,
     absence: Absence,
+    /// As [`Answered::frees`].
+    frees: u64,
     /// No earlier request for the key may still land. It could make the answer stale at any time without anybody
     /// noticing.
     is_settled: bool,
+}
+
+impl Question {
+    /// An answer tells what the under store had after this. How long the answer takes to arrive tells nothing more.
+    fn asked(&self) -> Moment {
+        Moment::of(self.absence.asked)
+    }
+
+    fn answered(&self) -> Answered {
+        Answered { fence: self.fence, frees: self.frees, as_of: self.asked(), heard: None }
+    }
 }
 
 /// What a validation has found.
@@ -130,14 +143,14 @@ impl Worker {
         let state = match (answer, copy) {
             (Ok(remote), Some(object)) if is_copy_of(&object, &remote) => {
                 if is_settled && self.home.fence.read(path) == fence {
-                    self.home.validity.mark_valid(object.generation());
+                    self.home.validity.mark_valid_at(object.generation(), question.asked());
                 }
                 RemoteState::Cached(object)
             }
             (Ok(remote), copy) => {
                 self.outdated(path, copy.map(|copy| copy.generation()));
                 match is_settled {
-                    true => self.begin_copy(path, policy, Box::new(remote), self.answered(fence), purpose, None).await,
+                    true => self.begin_copy(path, policy, Box::new(remote), question.answered(), purpose, None).await,
                     false => RemoteState::NotCached(Box::new(remote)),
                 }
             }
@@ -213,7 +226,7 @@ impl Worker {
         mount: &Mount,
     ) -> Result<(RemoteState, Option<WholeBody>)> {
         let question = self.question(path);
-        let Question { fence, is_settled, .. } = question;
+        let is_settled = question.is_settled;
         let answer = mount.foreground.get(&path.key, None, None).await;
         self.note_answer(path, question, answer.as_ref().err());
         let RemoteBody { object, stream, .. } = match answer {
@@ -227,7 +240,7 @@ impl Worker {
         }
         let room = if size <= self.settings.page_size.0 { self.read_ahead.room(size) } else { None };
         let Some(room) = room else {
-            let known = self.begin_copy(path, policy, remote, self.answered(fence), Purpose::Read, None).await;
+            let known = self.begin_copy(path, policy, remote, question.answered(), Purpose::Read, None).await;
             return Ok((known, Some(WholeBody::OnItsWay(stream))));
         };
         let data = {
@@ -237,8 +250,7 @@ impl Worker {
             pages.end(path).await?;
             data
         };
-        let known =
-            self.begin_copy(path, policy, remote, self.answered(fence), Purpose::Read, Some(data.clone())).await;
+        let known = self.begin_copy(path, policy, remote, question.answered(), Purpose::Read, Some(data.clone())).await;
         Ok((known, Some(WholeBody::Here(room.hold(data)))))
     }
 
@@ -246,7 +258,8 @@ impl Worker {
     fn question(&self, path: &ObjectPath) -> Question {
         let fence = self.home.fence.read(path);
         let absence = self.home.negative_cache.question(path, fence, self.env.clock.monotonic());
-        Question { fence, absence, is_settled: self.home.locks.has(path) && self.home.settle.wait(path).is_zero() }
+        let is_settled = self.home.locks.has(path) && self.home.settle.wait(path).is_zero();
+        Question { fence, absence, frees: self.frees(), is_settled }
     }
 
     /// The under store has answered a question for an object.
@@ -267,11 +280,6 @@ impl Worker {
         if error.is_none_or(|error| matches!(error.kind, UfsKind::NotFound | UfsKind::Precondition)) {
             self.home.fence.touch(path);
         }
-    }
-
-    /// The under store has just answered.
-    fn answered(&self, fence: u64) -> Answered {
-        Answered { fence, as_of: Moment::of(self.env.clock.monotonic()), heard: None }
     }
 
     /// The under store does not have this version.

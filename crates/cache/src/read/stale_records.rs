@@ -5,15 +5,21 @@
 //! a start that forgets a directory, therefore, an older version goes to the under store only after a look at what is
 //! there, and a newer version there stays. In addition, requests of the last process may land although no record of
 //! them is left. Nothing is sent for any key until they can no longer land.
+//!
+//! An engine that was restored from a backup has lost the same of the whole cluster. Each worker then has these doubts
+//! from its next start on.
 
 use bytes::Bytes;
-use forebay_catalog::records::DOUBT_KEY;
+use forebay_catalog::records::{DOUBT_KEY, RESTORED_KEY};
 use forebay_catalog::{Catalog, Generations, Transaction};
 use forebay_env::sync::Mutex;
 use forebay_store::{Forgotten, Store, ValueWrite};
 use forebay_types::Generation;
 
 use crate::{Error, ErrorKind, Result};
+
+/// In place of a number of directories: whatever the list of directories says, not all is noted.
+const NOT_ALL_NOTED: u64 = u64::MAX;
 
 pub(crate) struct StaleRecords {
     /// Records of lower generations may be stale.
@@ -38,18 +44,24 @@ impl StaleRecords {
             Some(found) => Noted::decode(&found.value)?,
             None => Noted { forgotten: 0, before: Generation(0) },
         };
+        let restored = match catalog.get(RESTORED_KEY).await? {
+            Some(found) => decode_restored(&found.value)?,
+            None => Generation(0),
+        };
         let Forgotten { before, now, has_lost_changes } = store.forgotten();
         let forgotten = (before + now) as u64;
-        // Otherwise a damaged list was rebuilt and has fewer directories, or a start with doubts ended before it could
-        // record them.
-        let is_all_noted = before as u64 == noted.forgotten;
-        if is_all_noted && now == 0 {
+        // Otherwise a damaged list was rebuilt and has fewer directories, the engine was restored since, or a start
+        // with doubts ended before it could record them.
+        let is_all_noted = before as u64 == noted.forgotten && restored <= noted.before;
+        if is_all_noted && !has_lost_changes {
+            if now > 0 {
+                Noted { forgotten, ..noted }.write(catalog).await?;
+            }
             return Ok(Self { before: noted.before, unnoted: Mutex::default() });
         }
-        if is_all_noted && !has_lost_changes {
-            let stale_records = Self { before: noted.before, unnoted: Mutex::new(Some(Noted { forgotten, ..noted })) };
-            stale_records.note(catalog).await?;
-            return Ok(stale_records);
+        if is_all_noted && now == 0 {
+            // The snapshots are gone. The next start has one again, and nothing else would show what was lost.
+            Noted { forgotten: NOT_ALL_NOTED, ..noted }.write(catalog).await?;
         }
         let before = generations.next();
         Ok(Self { before, unnoted: Mutex::new(Some(Noted { forgotten, before })) })
@@ -68,14 +80,19 @@ impl StaleRecords {
     /// Whatever the catalog answers.
     pub(crate) async fn note(&self, catalog: &dyn Catalog) -> Result<()> {
         let Some(noted) = *self.unnoted.lock() else { return Ok(()) };
-        let writes = vec![ValueWrite { key: Bytes::from_static(DOUBT_KEY), value: Some(noted.encode()) }];
-        catalog.commit(Transaction { writes, ..Transaction::default() }).await?;
+        noted.write(catalog).await?;
         *self.unnoted.lock() = None;
         Ok(())
     }
 }
 
 impl Noted {
+    async fn write(self, catalog: &dyn Catalog) -> Result<()> {
+        let writes = vec![ValueWrite { key: Bytes::from_static(DOUBT_KEY), value: Some(self.encode()) }];
+        catalog.commit(Transaction { writes, ..Transaction::default() }).await?;
+        Ok(())
+    }
+
     fn encode(self) -> Bytes {
         [self.forgotten, self.before.0].map(u64::to_be_bytes).concat().into()
     }
@@ -91,6 +108,11 @@ impl Noted {
     }
 }
 
+fn decode_restored(bytes: &[u8]) -> Result<Generation> {
+    let damaged = |_| Error::new(ErrorKind::Internal, "the note of the engine's restore is damaged");
+    bytes.try_into().map(u64::from_be_bytes).map(Generation).map_err(damaged)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -101,6 +123,10 @@ mod tests {
         assert_eq!(Noted::decode(&noted.encode()).unwrap(), noted);
         for length in [0, 15, 17] {
             assert_eq!(Noted::decode(&vec![0; length]).unwrap_err().kind, ErrorKind::Internal);
+        }
+        assert_eq!(decode_restored(&77_u64.to_be_bytes()).unwrap(), Generation(77));
+        for length in [0, 7, 9] {
+            assert_eq!(decode_restored(&vec![0; length]).unwrap_err().kind, ErrorKind::Internal);
         }
     }
 }

@@ -15,7 +15,7 @@ const BEFORE_START: Duration = Duration::from_secs(1 << 32);
 
 /// A time at which the under store had some version. It may be before the start of this process, when another worker
 /// has told of it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Moment(Duration);
 
 impl Moment {
@@ -50,9 +50,12 @@ impl Validity {
         Moment::of(self.env.clock.monotonic())
     }
 
-    /// The copy is known to have matched the under store at this time.
+    /// The copy is known to have matched the under store at this time. Answers may come in another order than their
+    /// questions: what is known of a later time stays.
     pub(crate) fn mark_valid_at(&self, generation: Generation, at: Moment) {
-        self.validated.insert(generation.0, at);
+        if self.validated.peek(&generation.0).is_none_or(|known| known < at) {
+            self.validated.insert(generation.0, at);
+        }
     }
 
     pub(crate) fn is_valid(&self, generation: Generation, ttl: Duration) -> bool {

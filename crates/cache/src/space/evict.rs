@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use forebay_catalog::records;
 use forebay_store::{Access, Leaves, Retention};
-use forebay_types::EvictionOrder;
+use forebay_types::{EvictionOrder, PolicyRule};
 
 use crate::policies::groups::group_of_rule;
 use crate::worker::Worker;
@@ -52,8 +52,23 @@ fn leaves(order: EvictionOrder, access: Access) -> Leaves {
     if is_kept { Leaves::Later } else { Leaves::First }
 }
 
+/// All quotas in bytes, the longer paths first, each with the groups that count for it. An object is in the group of
+/// the longest path alone, and counts for the quotas of the shorter paths too.
+fn quotas(rules: &[PolicyRule]) -> Vec<(u64, Vec<u32>)> {
+    let with_quota = rules.iter().filter_map(|rule| Some((rule.path.as_str(), rule.cache_quota?.0)));
+    let mut all: Vec<_> = with_quota.map(|(path, quota)| (path, group_of_rule(path), quota)).collect();
+    // A path is followed by all that begin with it.
+    all.sort_unstable();
+    let with_groups = |at: usize| {
+        let (path, _, quota) = all[at];
+        let below = all[at..].iter().take_while(|(other, ..)| other.starts_with(path));
+        (quota, below.map(|(_, group, _)| *group).collect())
+    };
+    (0..all.len()).rev().map(with_groups).collect()
+}
+
 impl Worker {
-    /// Keeps every group within its quota. Ends when the worker stops.
+    /// Keeps every path within its quota. Ends when the worker stops.
     pub(crate) async fn quota_loop(self: Arc<Self>) {
         loop {
             tokio::select! {
@@ -67,13 +82,11 @@ impl Worker {
 
     pub(crate) fn enforce_quotas(&self) {
         let (policies, _) = self.policies.present();
-        for rule in policies.rules() {
-            let Some(quota) = rule.cache_quota else { continue };
-            let group = group_of_rule(&rule.path);
-            let used = self.store.group_bytes(group);
-            if used > quota.0 {
-                let target = (quota.0 as f64 * QUOTA_TARGET) as u64;
-                let evicted = self.store.evict_group(group, used - target);
+        for (quota, groups) in quotas(policies.rules()) {
+            let used: u64 = groups.iter().map(|group| self.store.group_bytes(*group)).sum();
+            if used > quota {
+                let target = (quota as f64 * QUOTA_TARGET) as u64;
+                let evicted = self.store.evict_groups(&groups, used - target);
                 self.metrics.evicted_bytes.inc_by(evicted);
             }
         }
@@ -95,7 +108,32 @@ impl Worker {
 
 #[cfg(test)]
 mod tests {
+    use forebay_types::ByteSize;
+
     use super::*;
+
+    #[test]
+    fn a_quota_counts_the_groups_of_all_longer_paths() {
+        let rule = |path: &str, quota: Option<u64>| PolicyRule {
+            cache_quota: quota.map(ByteSize),
+            ..PolicyRule::for_path(path)
+        };
+        let rules = [
+            rule("/b/p", Some(1)),
+            rule("/b/p/x/y/", Some(2)),
+            rule("/b/p/x/", None),
+            rule("/b/pq", Some(3)),
+            rule("/b/q/", Some(4)),
+        ];
+        let groups = |paths: &[&str]| paths.iter().map(|path| group_of_rule(path)).collect::<Vec<_>>();
+        let expected = [
+            (4_u64, groups(&["/b/q/"])),
+            (3, groups(&["/b/pq"])),
+            (2, groups(&["/b/p/x/y/"])),
+            (1, groups(&["/b/p", "/b/p/x/y/", "/b/pq"])),
+        ];
+        assert_eq!(quotas(&rules), expected);
+    }
 
     #[test]
     fn each_order_keeps_what_its_name_says() {

@@ -11,6 +11,7 @@ use forebay_store::ValueWrite;
 use forebay_types::{BucketName, Durability, Generation, ObjectKey, ObjectPath};
 
 use crate::list::positions::Change;
+use crate::space::upload_record_bytes;
 use crate::worker::Worker;
 use crate::{ErrorKind, Result, UploadRef};
 
@@ -123,6 +124,7 @@ impl Worker {
     /// names, are orphans. `is_gained` gets the hash of a path.
     pub(crate) async fn sweep_orphans(&self, is_gained: impl Fn(u64) -> bool) -> Result<()> {
         let is_gained = |key: &[u8]| matches!(records::scope(key), Scope::Path(hash) if is_gained(hash));
+        self.count_uploads(is_gained).await?;
         self.sweep_parts(is_gained).await?;
         let mut pinned = Vec::new();
         self.store.for_each_object(&mut |key, generation, is_pinned| {
@@ -136,6 +138,20 @@ impl Worker {
                 tracing::warn!(key = %String::from_utf8_lossy(&key), "orphan removed: no catalog record names these bytes");
                 let local = LocalChange { forget: vec![key], ..LocalChange::default() };
                 self.catalog.commit(Transaction { local, ..Transaction::default() }).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The records of all open uploads count from here on.
+    async fn count_uploads(&self, is_gained: impl Fn(&[u8]) -> bool) -> Result<()> {
+        let mut range = records::all_uploads_range();
+        while let Some(found) = self.next_records(&mut range).await? {
+            for (key, versioned) in found.iter().filter(|(key, _)| is_gained(key)) {
+                let Some((path, upload_id)) = records::parse_upload_key(key) else { continue };
+                if UploadRecord::decode(&versioned.value)?.completed.is_none() {
+                    self.space.restore_upload(&upload_id, &path.bucket, upload_record_bytes(key, &versioned.value));
+                }
             }
         }
         Ok(())

@@ -46,6 +46,8 @@ impl Worker {
         is_whole_wanted: bool,
         purpose: Purpose,
     ) -> Option<Object> {
+        // First: a job that frees copies makes the former home unknown before it counts.
+        let frees = self.frees();
         let (others, former) = self.former_home(path)?;
         // As in `revalidate`.
         if !keeps_reads(policy) || !self.home.settle.wait(path).is_zero() {
@@ -72,7 +74,7 @@ impl Worker {
             }
         };
         // It has not been validated later than that.
-        let answered = Answered { fence, as_of: asked.minus(copy.terms.validated), heard: Some(heard) };
+        let answered = Answered { fence, frees, as_of: asked.minus(copy.terms.validated), heard: Some(heard) };
         let kept = self.keep_clean_copy(path, policy, answered, copy, purpose).await;
         kept.unwrap_or_else(|error| not_sent(&former, path, &error))
     }

@@ -10,9 +10,18 @@ use futures::FutureExt;
 
 use crate::list::positions;
 use crate::persist::{Entry, Left, can_have};
+use crate::space::tombstone_bytes;
 use crate::worker::{Current, Worker};
 use crate::write::change::{end_intent, unnoted};
+use crate::write::put::Checked;
 use crate::{Conditions, Error, Mount, Result};
+
+/// Whether a delete could be acknowledged before the under store has it.
+enum DeletedHere {
+    Done,
+    /// There is no memory for another tombstone.
+    NoRoom,
+}
 
 impl Worker {
     /// Deletes an object whose home is this worker, even if the caller goes away.
@@ -27,24 +36,32 @@ impl Worker {
         let _write = self.buckets.begin_write(&path.bucket).await?;
         match policy.write_mode {
             WriteMode::ReadOnly => Err(Error::read_only(path)),
-            WriteMode::WriteBack | WriteMode::Transient => self.delete_back(path, &policy, &mount, conditions).await,
+            WriteMode::WriteBack | WriteMode::Transient => {
+                match self.delete_back(path, &policy, &mount, conditions).await? {
+                    DeletedHere::Done => Ok(()),
+                    // Boxed: this is rare, and would make the future of every delete larger.
+                    DeletedHere::NoRoom => self.delete_through(path, &policy, &mount, conditions).boxed().await,
+                }
+            }
             WriteMode::WriteThrough | WriteMode::NoCache => {
                 self.delete_through(path, &policy, &mount, conditions).await
             }
         }
     }
 
-    /// Acknowledged when a tombstone is durable here. The under store follows later. Deletes need no pinned space.
+    /// Acknowledged when a tombstone is durable here. The under store follows later. Deletes need no pinned space, and
+    /// those of keys that nobody knows need memory. When there is none, the caller waits for the under store.
     async fn delete_back(
         &self,
         path: &ObjectPath,
         policy: &PathPolicy,
         mount: &Mount,
         conditions: &Conditions,
-    ) -> Result<()> {
+    ) -> Result<DeletedHere> {
+        let asked = self.ask_before_lock(path, mount, conditions).await?;
         let _lock = self.lock_key(path).await?;
         let current = self.current(path).await?;
-        let condition = self.check_write(path, policy, mount, conditions).await?;
+        let checked = self.check_write(path, policy, mount, conditions, asked).await?;
         let local = LocalChange { forget: vec![Self::store_key(path)], ..LocalChange::default() };
         let transaction = Transaction { local, durability: policy.durability, ..Transaction::default() };
         if let Some(tombstone) = current.record.as_ref().filter(|record| record.state == State::Tombstone) {
@@ -52,16 +69,43 @@ impl Worker {
             if policy.durability == Durability::Fsync && self.policies.may_hold_unsynced(path) {
                 self.change_record(path, &current, Some(tombstone), transaction).await?;
             }
-            return Ok(());
+            return Ok(DeletedHere::Done);
         }
+        let base = self.base(path, policy, &current, checked);
+        let room = if self.needs_room(path, &current, &base)? {
+            match self.space.reserve_record(&self.store, &path.bucket, tombstone_bytes(path)) {
+                None => return Ok(DeletedHere::NoRoom),
+                room => room,
+            }
+        } else {
+            None
+        };
         let generation = self.next_generation();
         let now_ms = self.home.write_times.next();
         let (dirty_since, dirty_since_ms) = current.dirty_since((generation, now_ms));
-        let base = self.base(path, policy, &current, condition);
         let tombstone = tombstone(generation, now_ms, base, dirty_since, dirty_since_ms);
-        self.change_record(path, &current, Some(&tombstone), transaction).await?;
+        if let Some(room) = room {
+            self.space.add_delete(path, room);
+        }
+        if let Err(error) = self.change_record(path, &current, Some(&tombstone), transaction).await {
+            self.space.drop_delete(path);
+            return Err(error);
+        }
         self.home.queue.push(path.clone(), Entry::of(&tombstone));
-        Ok(())
+        Ok(DeletedHere::Done)
+    }
+
+    /// Whether a tombstone replaces nothing. A client can delete any number of keys that never existed, so the memory
+    /// for these has a limit. Of objects that are known there are only as many as were written.
+    ///
+    /// # Errors
+    /// `SlowDown` when the catalog is nearly full.
+    fn needs_room(&self, path: &ObjectPath, current: &Current, base: &Base) -> Result<bool> {
+        if current.record.is_some() {
+            return Ok(false);
+        }
+        self.check_catalog(path)?;
+        Ok(!matches!(base, Base::Present(_)) && self.store.peek(&Self::store_key(path)).is_none())
     }
 
     /// Acknowledged when the under store has deleted the object.
@@ -77,12 +121,14 @@ impl Worker {
         if left == Left::Unreadable {
             drop(lock);
             let instead = async {
-                self.delete_back(path, policy, mount, conditions).await?;
-                self.persist_for_client(path, &upload_guard).await
+                match self.delete_back(path, policy, mount, conditions).await? {
+                    DeletedHere::Done => self.persist_for_client(path, &upload_guard).await,
+                    DeletedHere::NoRoom => Err(self.records_full(path)),
+                }
             };
             return instead.boxed().await;
         }
-        let condition = self.check_write(path, policy, mount, conditions).await?;
+        let Checked { condition, .. } = self.check_write(path, policy, mount, conditions, None).await?;
         self.check_settled(path)?;
         if let Condition::Absent = condition {
             self.home.positions.changed(path, || positions::Change::Deleted);

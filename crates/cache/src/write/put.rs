@@ -1,15 +1,17 @@
 //! Writes of objects from a single PUT, and of those that multipart uploads complete.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use forebay_catalog::records::{self, Base, ObjectRecord, State};
 use forebay_catalog::{LocalChange, Transaction};
+use forebay_env::sync::atomic::Ordering;
 use forebay_store::{NewObject, Object, Staged, Store, ValueWrite, Writer};
 use forebay_types::{
     ChecksumKind, Checksums, Durability, ETag, Generation, ObjectInfo, ObjectPath, PathPolicy, PinnedFull, WriteMode,
 };
-use forebay_ufs::{Condition, Upload};
+use forebay_ufs::{Condition, RemoteObject, Upload};
 use futures::FutureExt;
 use futures::future::join;
 
@@ -23,6 +25,9 @@ use crate::worker::{Current, Located, Worker};
 use crate::write::change::{end_intent, intent, unnoted};
 use crate::write::receive::check_size;
 use crate::{Attributes, Conditions, Error, ErrorKind, ListedObject, Mount, PutObject, Result, Written};
+
+/// When a client may try again that was refused because there is no room for a record.
+const RECORDS_RETRY: Duration = Duration::from_secs(10);
 
 /// The bytes of a new object.
 pub(crate) enum Source {
@@ -45,10 +50,34 @@ pub(crate) struct Pending {
     pub(crate) with: Transaction,
 }
 
+/// The answer of the under store to a question about a key, for a write with conditions.
+pub(crate) struct Asked {
+    /// The fence before the question. Nothing of the key has changed here while it is the same.
+    fence: u64,
+    /// Whether no earlier request for the key could still land after the question.
+    is_settled: bool,
+    answer: forebay_ufs::Result<RemoteObject>,
+}
+
+/// What the check of a write's conditions has shown.
+pub(crate) struct Checked {
+    /// What must hold in the under store for the client's conditions to hold there, too.
+    pub(crate) condition: Condition,
+    /// As [`Asked::is_settled`]. If the under store was not asked, it does not matter.
+    is_settled: bool,
+}
+
 /// How a write will be executed, according to the policy and the pinned space.
 pub(crate) struct Admission {
     pub(crate) mode: WriteMode,
     _reservation: Option<Reservation>,
+}
+
+impl Asked {
+    /// Whether the under store could not be asked, or refused to answer.
+    fn has_no_answer(&self) -> bool {
+        self.answer.as_ref().is_err_and(|error| error.kind != forebay_ufs::ErrorKind::NotFound)
+    }
 }
 
 impl Admission {
@@ -103,14 +132,15 @@ impl Worker {
     /// The mode of an object of `size` bytes, with the space that it needs.
     ///
     /// # Errors
-    /// `AccessDenied` on a READ_ONLY path. `SlowDown` when too few workers can have a copy, or when pinned data fills
-    /// its share or the bucket's part of it, and the policy rejects writes then. `InsufficientStorage` when the object
-    /// alone exceeds that share.
+    /// `AccessDenied` on a READ_ONLY path. `SlowDown` when too few workers can have a copy, when the catalog is nearly
+    /// full, or when pinned data fills its share or the bucket's part of it, and the policy rejects writes then.
+    /// `InsufficientStorage` when the object alone exceeds that share.
     pub(crate) fn admit(&self, policy: &PathPolicy, path: &ObjectPath, size: u64) -> Result<Admission> {
         match self.mode_with_copies(policy, policy.write_mode_of(size), path, size)? {
             WriteMode::ReadOnly => Err(Error::read_only(path)),
             mode @ (WriteMode::WriteThrough | WriteMode::NoCache) => self.admit_passing(mode, path, size),
             mode @ (WriteMode::WriteBack | WriteMode::Transient) => {
+                self.check_catalog(path)?;
                 match self.space.reserve(&self.store, &path.bucket, size) {
                     Some(reservation) => Ok(Admission { mode, _reservation: Some(reservation) }),
                     None => self.admit_when_full(policy, path, size),
@@ -174,6 +204,28 @@ impl Worker {
         )
     }
 
+    /// Whether a request that may add a record can begin.
+    ///
+    /// # Errors
+    /// `SlowDown` while the database of the catalog is nearly full.
+    pub(crate) fn check_catalog(&self, path: &ObjectPath) -> Result<()> {
+        if !self.is_catalog_nearly_full.load(Ordering::SeqCst) {
+            return Ok(());
+        }
+        let context = format!("{path}: the database of the cluster's engine (etcd) is nearly full");
+        Err(Error { retry_after: Some(RECORDS_RETRY), ..Error::new(ErrorKind::SlowDown, context) })
+    }
+
+    /// The error for a record that has no room in memory now.
+    pub(crate) fn records_full(&self, path: &ObjectPath) -> Error {
+        if self.space.is_rejection_told(self.env.clock.monotonic()) {
+            tracing::warn!(%path, "a request is refused: open multipart uploads, and deletes that wait for the under store, fill their share of memory");
+        }
+        let context =
+            format!("{path}: open uploads, and deletes that wait for the under store, fill their share of memory");
+        Error { retry_after: Some(RECORDS_RETRY), ..Error::new(ErrorKind::SlowDown, context) }
+    }
+
     /// The caller must not drop this before it has ended.
     pub(crate) async fn write(&self, pending: Pending, mount: &Mount, admission: &Admission) -> Result<Written> {
         let _write = self.buckets.begin_write(&pending.path.bucket).await?;
@@ -191,12 +243,13 @@ impl Worker {
     /// Acknowledged when data and record are durable here, and the data at as many other workers as the policy says.
     async fn write_back(&self, pending: Pending, mount: &Mount, state: State) -> Result<Written> {
         let Pending { path, policy, source, mut info, conditions, small, with } = pending;
+        let asked = self.ask_before_lock(&path, mount, &conditions).await?;
         let _lock = self.lock_key(&path).await?;
         let current = self.current(&path).await?;
-        let condition = self.check_write(&path, &policy, mount, &conditions).await?;
+        let checked = self.check_write(&path, &policy, mount, &conditions, asked).await?;
         let generation = self.next_generation();
         info.last_modified_ms = self.home.write_times.next();
-        let base = self.base(&path, &policy, &current, condition);
+        let base = self.base(&path, &policy, &current, checked);
         let mut record = self.record_of_write(&current, base, state, generation, &info);
         let object = new_object(&path, &policy, generation, &info, true);
         let pieces = source.pieces();
@@ -246,16 +299,16 @@ impl Worker {
         }
     }
 
-    /// What the under store is known to hold before a write. `condition` is that of [`Worker::check_write`].
-    pub(crate) fn base(&self, path: &ObjectPath, policy: &PathPolicy, current: &Current, condition: Condition) -> Base {
+    /// What the under store is known to hold before a write. `checked` is that of [`Worker::check_write`].
+    pub(crate) fn base(&self, path: &ObjectPath, policy: &PathPolicy, current: &Current, checked: Checked) -> Base {
         match &current.record {
             Some(record) => match record.state {
                 State::Dirty | State::Tombstone => record.base.clone(),
                 State::Transient | State::Conflict => Base::Unknown,
             },
-            // The under store was asked, but one of our own requests may still land.
-            None if !matches!(condition, Condition::Always) && !self.home.settle.wait(path).is_zero() => Base::Unknown,
-            None => match condition {
+            None => match checked.condition {
+                // One of our own requests may have landed after the question, or may still land.
+                Condition::Matches(_) | Condition::Absent if !checked.is_settled => Base::Unknown,
                 Condition::Matches(etag) => Base::Present(etag),
                 Condition::Absent => Base::Absent,
                 // An ETag that has outlived its TTL proves nothing: another client may have written since, before this
@@ -282,10 +335,13 @@ impl Worker {
             // Boxed: this is rare, and would make the future of every write larger.
             return instead.boxed().await;
         }
-        let Pending { policy, source, mut info, conditions, small, with, .. } = pending;
-        let condition = self.check_write(&path, &policy, mount, &conditions).await?;
+        let Pending { policy, source, mut info, conditions, small, mut with, .. } = pending;
+        let Checked { condition, .. } = self.check_write(&path, &policy, mount, &conditions, None).await?;
         let generation = self.next_generation();
         self.check_settled(&path)?;
+        if conditions.needs_current() {
+            self.note_sent(&mut with, generation).await?;
+        }
         info.last_modified_ms = self.home.write_times.next();
         let staged = source.stage(&self.store, new_object(&path, &policy, generation, &info, false)).await?;
         self.home.write_times.note(info.last_modified_ms).await?;
@@ -397,39 +453,78 @@ impl Worker {
         Err(Error { retry_after: Some(wait), ..Error::new(ErrorKind::SlowDown, context) })
     }
 
-    /// Checks the conditions of a write against the version that it would replace. Returns the condition that must hold
-    /// in the under store for the client's conditions to hold there, too.
+    /// Asks the under store for the version that a write with conditions would replace, if it is not here. Called
+    /// before the key is locked, so that other writes of the key need not wait for the answer.
+    pub(crate) async fn ask_before_lock(
+        &self,
+        path: &ObjectPath,
+        mount: &Mount,
+        conditions: &Conditions,
+    ) -> Result<Option<Box<Asked>>> {
+        // Where the key is not at home, its lock says so.
+        if !conditions.needs_current() || !self.home.locks.has(path) || self.is_here(path).await? {
+            return Ok(None);
+        }
+        // Boxed: it would make the future of every write larger.
+        Ok(Some(self.ask(path, mount).boxed().await))
+    }
+
+    async fn ask(&self, path: &ObjectPath, mount: &Mount) -> Box<Asked> {
+        let fence = self.home.fence.read(path);
+        let is_settled = self.home.locks.has(path) && self.home.settle.wait(path).is_zero();
+        let answer = mount.foreground.head(&path.key).await;
+        Box::new(Asked { fence, is_settled, answer })
+    }
+
+    /// The caller holds the key's lock. If something of the key has changed since the under store was asked, it is
+    /// asked again, unless it gave no answer.
+    async fn ask_unless_unchanged(&self, path: &ObjectPath, mount: &Mount, asked: Option<Box<Asked>>) -> Box<Asked> {
+        match asked {
+            Some(asked) if asked.fence == self.home.fence.read(path) || asked.has_no_answer() => asked,
+            Some(_) | None => self.ask(path, mount).boxed().await,
+        }
+    }
+
+    /// Checks the conditions of a write against the version that it would replace. The caller holds the key's lock.
+    /// `asked` is that of [`Worker::ask_before_lock`].
     pub(crate) async fn check_write(
         &self,
         path: &ObjectPath,
         policy: &PathPolicy,
         mount: &Mount,
         conditions: &Conditions,
-    ) -> Result<Condition> {
+        asked: Option<Box<Asked>>,
+    ) -> Result<Checked> {
+        let without_question = Checked { condition: Condition::Always, is_settled: true };
         if !conditions.needs_current() {
-            return Ok(Condition::Always);
+            return Ok(without_question);
         }
-        match self.locate(path).await? {
+        let copy = match self.locate(path).await? {
             Located::Here { object, .. } => {
                 conditions.check_write(Some(self.info_of(policy, &object).await?.as_ref()), None)?;
-                Ok(Condition::Always)
+                return Ok(without_question);
             }
-            Located::Deleted => conditions.check_write(None, None).map(|()| Condition::Always),
-            Located::Elsewhere { copy } => match mount.foreground.head(&path.key).await {
-                Ok(remote) => {
-                    self.home.negative_cache.end(path);
-                    // A client that is refused because of what others wrote reads it next.
-                    let outdated = copy.filter(|copy| Self::remote_etag_of(copy).as_ref() != Some(&remote.remote_etag));
-                    self.outdated(path, outdated.map(|copy| copy.generation()));
-                    conditions.check_write(Some(&remote.info), Some(&remote.remote_etag))?;
-                    Ok(Condition::Matches(remote.remote_etag))
-                }
-                Err(error) if error.kind == forebay_ufs::ErrorKind::NotFound => {
-                    conditions.check_write(None, None).map(|()| Condition::Absent)
-                }
-                Err(error) => Err(error.into()),
-            },
-        }
+            Located::Deleted => return conditions.check_write(None, None).map(|()| without_question),
+            Located::Elsewhere { copy } => copy,
+        };
+        let asked = self.ask_unless_unchanged(path, mount, asked).await;
+        let is_settled = asked.is_settled;
+        let condition = match asked.answer {
+            Ok(remote) => {
+                self.home.negative_cache.end(path);
+                // A client that is refused because of what others wrote reads it next.
+                let outdated = copy.filter(|copy| Self::remote_etag_of(copy).as_ref() != Some(&remote.remote_etag));
+                self.outdated(path, outdated.map(|copy| copy.generation()));
+                conditions.check_write(Some(&remote.info), Some(&remote.remote_etag))?;
+                Condition::Matches(remote.remote_etag)
+            }
+            Err(error) if error.kind == forebay_ufs::ErrorKind::NotFound => {
+                conditions.check_write(None, None)?;
+                Condition::Absent
+            }
+            Err(error) => return Err(error.into()),
+        };
+        Ok(Checked { condition, is_settled })
     }
 }
 

@@ -11,7 +11,7 @@ use forebay_ufs::memory::Mood;
 
 use crate::reads::{PAGE, PAGES, remote_object, small_pages};
 use crate::support::gate::Way;
-use crate::support::jobs::has_ended;
+use crate::support::jobs::{self, has_ended};
 use crate::support::{
     Bench, Setup, collect, create_upload, get_request, if_matches, kind, others_go_on, path, pattern, until,
 };
@@ -47,6 +47,21 @@ async fn an_answer_from_before_a_write_is_not_kept() {
             assert_eq!(bench.get("key").await.ok(), expected, "range: {range:?}, deleted: {delete}");
         }
     }
+}
+
+/// Reads after the job are fresh.
+#[tokio::test]
+async fn an_answer_from_before_a_free_job_is_not_kept() {
+    let bench = Bench::new(WriteMode::WriteThrough).await;
+    bench.under.put_outside("key", "older".into());
+    bench.foreground.set(Way::HoldAnswers);
+    let reading = reading(&bench, "key", None);
+    until("the answer is on its way", || bench.foreground.waiting() == 1).await;
+    bench.under.put_outside("key", "newer".into());
+    jobs::run(&bench, jobs::request(JobKind::Free, "/")).await;
+    bench.foreground.set(Way::Open);
+    assert_eq!(reading.join().await.unwrap(), "older");
+    assert_eq!(bench.get("key").await.unwrap(), "newer");
 }
 
 /// A job and a reader find the same version at the same time.

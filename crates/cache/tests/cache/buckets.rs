@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use forebay_cache::{
-    Attributes, CompletePart, CompleteUpload, Conditions, ErrorKind, ListUploads, PutObject, UploadRef,
+    Attributes, CompletePart, CompleteUpload, Conditions, ErrorKind, GetObject, ListUploads, PutObject, UploadRef,
 };
 use forebay_catalog::records;
 use forebay_types::{BucketName, ObjectPath, Tags, WriteMode};
@@ -15,7 +15,7 @@ use futures::StreamExt;
 use futures::channel::oneshot;
 use parking_lot::Mutex;
 
-use crate::support::{Bench, Setup, create_upload, incoming, incoming_stream, kind, others_go_on, until};
+use crate::support::{Bench, Setup, collect, create_upload, incoming, incoming_stream, kind, others_go_on, until};
 
 async fn with_root(mode: WriteMode) -> (Bench, MemoryRoot, BucketName) {
     let root = MemoryRoot::default();
@@ -406,6 +406,23 @@ async fn uploads_go_with_their_bucket() {
     let late = bench.cache.put_part(&open, 2, incoming("part".into())).await;
     assert_eq!(kind(late), Some(ErrorKind::NoSuchUpload));
     assert!(bench.store.value(&records::part_key(&open.upload_id, 1)).is_none());
+}
+
+/// Another program has emptied the bucket, and writes to the next one of this name.
+#[tokio::test]
+async fn copies_go_with_their_bucket() {
+    for mode in [WriteMode::WriteBack, WriteMode::WriteThrough] {
+        let (bench, root, bucket) = with_root(mode).await;
+        bench.cache.put(put_of("key", incoming("ours".into()))).await.unwrap();
+        bench.drain().await;
+        root.bucket(&bucket).unwrap().delete_outside("key");
+        bench.cache.delete_bucket(&bucket).await.unwrap();
+        bench.cache.create_bucket(&bucket).await.unwrap();
+        root.bucket(&bucket).unwrap().put_outside("key", "theirs".into());
+        let path = ObjectPath::parse("made", "key").unwrap();
+        let body = bench.cache.get(GetObject::whole(path)).await.unwrap();
+        assert_eq!(collect(body.stream).await.unwrap(), "theirs", "{mode:?}");
+    }
 }
 
 /// Neither served nor persisted, it would be lost without a word.

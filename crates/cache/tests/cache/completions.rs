@@ -8,8 +8,10 @@ use forebay_types::limits::OBJECT_BYTES_MAX;
 use forebay_types::{Algorithm, Checksum, ChecksumKind, Generation, WriteMode};
 
 use crate::checksums::{crc32_of, crc64};
+use crate::faults::SETTLED;
 use crate::multipart::{PART, complete, completion, create, put_part, small_parts};
-use crate::support::{Bench, create_upload, incoming, kind, path, pattern};
+use crate::support::gate::Way;
+use crate::support::{Bench, create_upload, if_absent, if_matches, incoming, kind, others_go_on, path, pattern};
 
 #[tokio::test]
 async fn a_size_that_the_client_names_must_be_that_of_the_parts() {
@@ -127,5 +129,44 @@ async fn a_completion_keeps_to_the_checksums_that_its_upload_began_with() {
         assert_eq!(named, needs_all.then_some(ErrorKind::InvalidRequest), "{created:?}: a part without its checksum");
         let written = bench.cache.complete_upload(right()).await.unwrap();
         assert_eq!(written.checksums.values, [whole_checksum(created)]);
+    }
+}
+
+/// The under store has the object, and nobody has heard of that. What is there meets the condition no more.
+#[tokio::test]
+async fn a_conditional_completion_without_an_answer_can_be_repeated() {
+    for (is_overwrite, crashes) in [(false, false), (false, true), (true, false), (true, true)] {
+        let mut bench = small_parts(WriteMode::WriteThrough).open().await;
+        let conditions = match is_overwrite {
+            true => if_matches(&bench.put("key", "before").await.unwrap().etag),
+            false => if_absent(),
+        };
+        let upload = create(&bench, "key").await;
+        let parts = [put_part(&bench, &upload, 1, PART).await, put_part(&bench, &upload, 2, 7).await];
+        let conditional =
+            |upload: &UploadRef| CompleteUpload { conditions: conditions.clone(), ..completion(upload, &parts) };
+        bench.foreground.set(Way::Late);
+        assert_eq!(kind(bench.cache.complete_upload(conditional(&upload)).await), Some(ErrorKind::Unavailable));
+        let late = bench.foreground.clone();
+        bench.foreground.set(Way::Open);
+        if crashes {
+            bench.power_loss(1).await;
+        }
+        late.land().await.unwrap();
+        let early = bench.cache.complete_upload(conditional(&upload)).await;
+        assert_eq!(kind(early), Some(ErrorKind::SlowDown), "{is_overwrite} {crashes}: it is not settled");
+        bench.clock.advance(SETTLED);
+        others_go_on().await;
+        let written = bench.cache.complete_upload(conditional(&upload)).await.unwrap();
+        let again = bench.cache.complete_upload(conditional(&upload)).await.unwrap();
+        assert_eq!((again.etag, again.size), (written.etag, PART as u64 + 7));
+        assert_eq!(bench.get("key").await.unwrap(), [pattern(1, PART), pattern(2, 7)].concat());
+        // Another upload of the same bytes comes too late.
+        let other = create(&bench, "key").await;
+        for (number, size) in [(1, PART), (2, 7)] {
+            put_part(&bench, &other, number, size).await;
+        }
+        let refused = bench.cache.complete_upload(conditional(&other)).await;
+        assert_eq!(kind(refused), Some(ErrorKind::PreconditionFailed), "{is_overwrite} {crashes}");
     }
 }

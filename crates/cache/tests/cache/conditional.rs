@@ -1,13 +1,15 @@
 //! Conditional requests: what they compare with, what their refusals show, and what they cost.
 
 use forebay_cache::{Attributes, Conditions, Error, ErrorKind, GetObject, PutObject, Result, TagCondition, Written};
-use forebay_types::{ETag, SystemHeaders, WriteMode};
+use forebay_env::Task;
+use forebay_types::{ETag, SystemHeaders, UserMetadata, WriteMode};
 use forebay_ufs::ErrorKind as UfsKind;
 
 use md5::{Digest, Md5};
 
+use crate::faults::SETTLED;
 use crate::support::gate::Way;
-use crate::support::{Bench, get_request, if_absent, if_matches, incoming, kind, path, until};
+use crate::support::{Bench, get_request, if_absent, if_matches, incoming, kind, path, rule, until};
 
 fn unless_matches(etag: &ETag) -> Conditions {
     Conditions { if_none_match: Some(TagCondition::OneOf(vec![etag.clone()])), ..Conditions::default() }
@@ -169,4 +171,109 @@ async fn a_delete_of_what_was_absent_and_never_sent_ends_without_one() {
     bench.drain().await;
     assert!(bench.under.applied().is_empty());
     assert_eq!(bench.metric("forebay_abandoned_deletes_total"), 0.0);
+}
+
+fn putting(bench: &Bench, body: &'static str, conditions: Conditions) -> Task<Result<Written>> {
+    let (cache, body) = (bench.cache.clone(), incoming(body.into()));
+    let request = PutObject { path: path("key"), body, attributes: Attributes::default(), conditions };
+    forebay_env::spawn(async move { cache.put(request).await })
+}
+
+fn deleting(bench: &Bench, conditions: Conditions) -> Task<Result<()>> {
+    let cache = bench.cache.clone();
+    forebay_env::spawn(async move { cache.delete(&path("key"), &conditions).await })
+}
+
+/// A write through that gets no answer, under a policy that writes back from then on. The next answer to a HEAD waits.
+async fn lose_write_through(bench: &Bench) {
+    bench.foreground.set(Way::Late);
+    assert_eq!(kind(bench.put("key", "lost").await), Some(ErrorKind::Unavailable));
+    let (_, version) = bench.cache.policies();
+    let rules = vec![rule("/", WriteMode::WriteBack)];
+    bench.cache.set_policies(rules, Some(version), "test", "edit").await.expect("policies");
+    bench.foreground.set(Way::HoldAnswers);
+}
+
+/// The lost write lands while the answer to the question for the object is on its way.
+async fn land_under_question(bench: &Bench) {
+    until("the under store was asked", || bench.foreground.waiting() == 1).await;
+    bench.foreground.land().await.expect("it lands");
+    bench.clock.advance(SETTLED);
+    bench.foreground.set(Way::Open);
+}
+
+/// The under store was asked before the settle time was over, and answered afterwards.
+#[tokio::test]
+async fn our_own_request_that_lands_after_the_question_of_a_write_is_replaced() {
+    let bench = Bench::new(WriteMode::WriteThrough).await;
+    lose_write_through(&bench).await;
+    let put = putting(&bench, "next", if_absent());
+    land_under_question(&bench).await;
+    put.join().await.unwrap();
+    bench.drain().await;
+    assert_eq!(bench.cache.status().conflicts, 0);
+    assert_eq!((bench.under("key").unwrap(), bench.get("key").await.unwrap()), ("next".into(), "next".into()));
+}
+
+#[tokio::test]
+async fn our_own_request_that_lands_after_the_question_of_a_delete_is_deleted() {
+    let bench = Bench::new(WriteMode::WriteThrough).await;
+    let first = bench.put("key", "first").await.unwrap().etag;
+    lose_write_through(&bench).await;
+    let delete = deleting(&bench, if_matches(&first));
+    land_under_question(&bench).await;
+    delete.join().await.unwrap();
+    bench.drain().await;
+    assert_eq!(bench.metric("forebay_abandoned_deletes_total"), 0.0);
+    assert_eq!((bench.under("key"), kind(bench.get("key").await)), (None, Some(ErrorKind::NotFound)));
+}
+
+/// Only who set a condition waits for the under store.
+#[tokio::test]
+async fn a_write_does_not_wait_for_the_question_of_another_one() {
+    for is_delete in [false, true] {
+        let bench = Bench::new(WriteMode::WriteBack).await;
+        bench.foreground.set(Way::HoldAnswers);
+        let conditional = putting(&bench, "conditional", if_absent());
+        until("the under store was asked", || bench.foreground.waiting() == 1).await;
+        let plain = putting(&bench, "plain", Conditions::default());
+        until("the plain write is done", || plain.is_finished()).await;
+        plain.join().await.unwrap();
+        if is_delete {
+            let delete = deleting(&bench, Conditions::default());
+            until("the delete is done", || delete.is_finished()).await;
+            delete.join().await.unwrap();
+        }
+        bench.foreground.set(Way::Open);
+        let refused = (!is_delete).then_some(ErrorKind::PreconditionFailed);
+        assert_eq!(kind(conditional.join().await), refused, "the condition is checked against what is there now");
+        bench.drain().await;
+        let expected = if is_delete { "conditional" } else { "plain" };
+        assert_eq!((bench.under("key").unwrap(), bench.cache.status().conflicts), (expected.into(), 0));
+    }
+}
+
+/// Its metadata leaves no room for the stamp, so it looks like a write of others.
+#[tokio::test]
+async fn an_upload_without_a_stamp_that_got_no_answer_is_no_write_of_others() {
+    for (next, expected) in [(None, Some("first")), (Some("second"), Some("second")), (Some(""), None)] {
+        let bench = Bench::new(WriteMode::WriteBack).await;
+        bench.background.set(Way::Late);
+        let user = UserMetadata::from([("long".to_owned(), "x".repeat(2000))]);
+        let (attributes, body) = (Attributes { user, ..Attributes::default() }, incoming("first".into()));
+        let request = PutObject { path: path("key"), body, attributes, conditions: if_absent() };
+        bench.cache.put(request).await.unwrap();
+        until("its upload got no answer", || bench.background.stragglers() == 1).await;
+        bench.background.set(Way::Open);
+        bench.background.land().await.unwrap();
+        match next {
+            None => {}
+            Some("") => bench.delete("key").await.unwrap(),
+            Some(body) => drop(bench.put("key", body).await.unwrap()),
+        }
+        bench.clock.advance(SETTLED);
+        bench.drain().await;
+        assert_eq!((bench.cache.status().conflicts, bench.metric("forebay_abandoned_deletes_total")), (0, 0.0));
+        assert_eq!(bench.under("key"), expected.map(Into::into), "{next:?}");
+    }
 }

@@ -16,7 +16,7 @@ use forebay_ufs::{BucketRoot, ErrorKind as UfsKind};
 
 use crate::support::gate::Way;
 use crate::support::jobs::{findings, has_ended, job, jobs, request, run, start, told};
-use crate::support::{BUCKET, Bench, Setup, create_upload, incoming, kind, path, pattern, rule, until};
+use crate::support::{BUCKET, Bench, Setup, create_upload, incoming, kind, others_go_on, path, pattern, rule, until};
 
 async fn set(bench: &Bench, rules: Vec<PolicyRule>) {
     bench.cache.set_policies(rules, None, "test", "edit").await.expect("rules");
@@ -186,6 +186,22 @@ async fn an_object_that_changes_while_it_is_loaded_is_loaded_anew() {
 }
 
 #[tokio::test]
+async fn a_job_leaves_some_reads_to_the_clients_of_its_bucket() {
+    let bench = Bench::new(WriteMode::WriteThrough).await;
+    for number in 0..100_u64 {
+        bench.under.put_outside(&format!("{number}"), pattern(number, 1 << 20));
+    }
+    bench.foreground.set(Way::HoldReads);
+    let id = start(&bench, JobRequest { concurrency: Some(256), ..request(JobKind::Load, "/bucket/") }).await;
+    until("as many are read as may be", || bench.foreground.waiting() == 48).await;
+    others_go_on().await;
+    assert_eq!(bench.foreground.waiting(), 48, "as many as one access key gets");
+    bench.foreground.set(Way::Open);
+    bench.advancing("the job ends", || has_ended(&bench, &id)).await;
+    assert_eq!(job(&bench, &id).progress.objects_done, 100);
+}
+
+#[tokio::test]
 async fn what_does_not_fit_is_told_and_left() {
     let bench = Bench::new(WriteMode::WriteThrough).await;
     let quota = PolicyRule { cache_quota: Some(ByteSize(1000)), ..PolicyRule::for_path("/bucket/small/") };
@@ -195,6 +211,20 @@ async fn what_does_not_fit_is_told_and_left() {
     let (job, found) = run(&bench, request(JobKind::Load, "/bucket")).await;
     assert_eq!(told(&found), [("/bucket/small/large", "too-large")]);
     assert_eq!((job.progress.objects_done, job.progress.objects_skipped), (1, 1));
+}
+
+#[tokio::test]
+async fn what_exceeds_the_quota_of_a_shorter_path_is_told_too() {
+    let bench = Bench::new(WriteMode::WriteThrough).await;
+    let quota = |path: &str, size| PolicyRule { cache_quota: Some(ByteSize(size)), ..PolicyRule::for_path(path) };
+    let rules = [("/bucket/a/", 250_000), ("/bucket/a/x/", 200_000), ("/bucket/a/y/", 1 << 40)];
+    set(&bench, rules.map(|(path, size)| quota(path, size)).to_vec()).await;
+    for key in ["a/x/1", "a/y/1", "a/y/2"] {
+        bench.under.put_outside(key, pattern(1, 100_000));
+    }
+    bench.under.put_outside("a/y/large", pattern(2, 300_000));
+    let (_, found) = run(&bench, JobRequest { dry_run: true, ..request(JobKind::Load, "/bucket/a/") }).await;
+    assert_eq!(told(&found), [("/bucket/a/", "exceeds-quota"), ("/bucket/a/y/large", "too-large")]);
 }
 
 #[tokio::test]

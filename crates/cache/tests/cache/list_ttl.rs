@@ -258,6 +258,28 @@ async fn what_an_operator_frees_is_asked_for_anew() {
 }
 
 #[tokio::test]
+async fn a_listing_from_before_a_free_job_is_not_kept() {
+    let bench = Arc::new(Bench::new(WriteMode::WriteThrough).await);
+    bench.under.put_outside("a", "out".into());
+    bench.foreground.set(Way::HoldLists);
+    let list = || {
+        let bench = Arc::clone(&bench);
+        forebay_env::spawn(async move { listed(&bench, "").await.0 })
+    };
+    let first = list();
+    until("the answer is on its way", || bench.foreground.waiting() == 1).await;
+    bench.under.put_outside("b", "out".into());
+    jobs::run(&bench, jobs::request(JobKind::Free, "/bucket/")).await;
+    let second = list();
+    crate::support::others_go_on().await;
+    assert_eq!(bench.foreground.lists(), 1, "it waits for the first");
+    bench.foreground.set(Way::Open);
+    assert_eq!(first.join().await, ["a"]);
+    assert_eq!(second.join().await, ["a", "b"]);
+    check(&bench, "", &["a", "b"], 0).await;
+}
+
+#[tokio::test]
 async fn a_change_of_others_that_a_read_has_found_shows_in_listings() {
     let bench =
         Setup::new(WriteMode::WriteThrough).policy(|rule| rule.list_ttl = Some(Period::from_secs(3600))).open().await;

@@ -48,6 +48,27 @@ async fn a_read_with_no_cache_revalidates_a_copy() {
     assert_eq!(collect(bench.cache.get(request()).await.unwrap().stream).await.unwrap(), "ours");
 }
 
+/// An answer that takes longer than `metadataTtl` tells what the under store had before.
+#[tokio::test]
+async fn a_copy_is_as_fresh_as_the_question_for_it() {
+    for has_copy in [false, true] {
+        let bench = Bench::new(WriteMode::WriteThrough).await;
+        bench.under.put_outside("key", "before".into());
+        if has_copy {
+            assert_eq!(bench.get("key").await.unwrap(), "before");
+        }
+        bench.foreground.set(Way::HoldAnswers);
+        let (cache, request) = (bench.cache.clone(), GetObject { no_cache: true, ..get_request("key", None) });
+        let reading = forebay_env::spawn(async move { collect(cache.get(request).await?.stream).await });
+        until("the answer is on its way", || bench.foreground.waiting() == 1).await;
+        bench.under.put_outside("key", "after!".into());
+        bench.age_metadata();
+        bench.foreground.set(Way::Open);
+        assert_eq!(reading.join().await.unwrap(), "before");
+        assert_eq!(bench.get("key").await.unwrap(), "after!", "had a copy: {has_copy}");
+    }
+}
+
 /// Between the answer that tells what it is and the one that brings its bytes.
 #[tokio::test]
 async fn a_read_that_meets_a_change_begins_again_with_what_is_there_then() {

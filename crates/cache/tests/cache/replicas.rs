@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use forebay_cache::{
-    Cache, CompletePart, CopyId, ErrorKind, Fate, HeldBytes, NewCopy, PartPage, PutObject, UploadRef, Written,
+    Attributes, Cache, CompletePart, Conditions, CopyId, ErrorKind, Fate, HeldBytes, NewCopy, PartPage, PutObject,
+    UploadRef, Written,
 };
 use forebay_catalog::records::{self, ObjectRecord, PartRecord};
 use forebay_catalog::{SlotCount, SlotSet};
@@ -16,9 +17,10 @@ use forebay_types::{ByteSize, Durability, Generation, Period, PolicyRule, Replic
 use futures::{FutureExt, StreamExt};
 
 use crate::held::{Answer, Others, THERE};
-use crate::multipart::{PART, complete, create, put_part, small_parts};
+use crate::multipart::{PART, complete, completion, create, put_part, small_parts};
+use crate::reads::small_pages;
 use crate::support::gate::Way;
-use crate::support::{self, Bench, HERE, Setup, collect, kind, others_go_on, path, until};
+use crate::support::{self, Bench, HERE, Setup, collect, kind, others_go_on, path, pattern, until};
 
 /// A worker that is the home of all keys and another one that is the home of none.
 struct Pair {
@@ -429,6 +431,43 @@ async fn a_worker_that_gains_slots_shows_the_copies_that_records_name() {
     assert_eq!(given(&there.cache, &other).await, None);
 }
 
+/// The disk did not answer for a while, and the worker that has sent the copy is gone.
+#[tokio::test]
+async fn a_copy_that_was_prepared_while_its_slot_came_here_is_found() {
+    let sender = Setup { worker: Some((HERE, Arc::new(Others::new()))), ..Setup::new(WriteMode::WriteBack) };
+    let here = sender.open().await;
+    here.background.set(Way::Closed);
+    here.put("key", "re-sent").await.unwrap();
+    let id = copy_of("key", record(&here, "key").generation);
+    let bytes = here.cache.held(&id.key, id.generation).await.unwrap().unwrap();
+    let copy = NewCopy { id: id.clone(), path: path("key"), pieces: Vec::new(), bytes };
+    let (homes, slots) = (Others::new(), Arc::<support::Others>::default());
+    homes.answer(HERE, Answer::Nothing);
+    let setup = Setup { others: Some(Arc::clone(&slots)), ..Setup::new(WriteMode::WriteBack) };
+    let there = holder(THERE, &homes, setup).await;
+    there.background.set(Way::Closed);
+    let writes = vec![ValueWrite { key: id.key.clone(), value: here.store.value(&id.key).map(|found| found.value) }];
+    there.store.commit(Commit { writes, ..Commit::default() }, Durability::Fsync).await.unwrap();
+    // It takes the slot up, and comes to know of that only while the copy is being prepared.
+    let all = SlotSet::none(SlotCount::new(8).unwrap()).others();
+    there.cache.gain(&all).await.unwrap();
+    there.advancing("nobody has the bytes", || there.cache.status().missing_objects == 1).await;
+    there.disk.hold_syncs(true);
+    let taking = {
+        let cache = there.cache.clone();
+        forebay_env::spawn(async move { cache.take_copy(copy).await })
+    };
+    others_go_on().await;
+    assert!(!taking.is_finished());
+    *slots.moved.lock() = Some(all);
+    there.disk.hold_syncs(false);
+    assert!(taking.join().await.unwrap());
+    there.pass_seconds(5).await;
+    assert_eq!(there.store.peek(&id.key).map(|object| object.generation()), Some(id.generation));
+    assert_eq!(there.get("key").await.unwrap(), "re-sent");
+    assert_eq!(there.cache.status().missing_objects, 0);
+}
+
 /// A home and two workers that take copies.
 struct Three {
     here: Bench,
@@ -671,6 +710,24 @@ async fn a_completion_asks_for_a_part_that_no_worker_has() {
     assert_eq!(here.get("key").await.unwrap().len(), PART);
 }
 
+/// The worker that may have it is back, and has not answered yet.
+#[tokio::test]
+async fn a_completion_does_not_believe_for_ever_that_a_part_is_lost() {
+    let Pair { mut here, others, .. } = pair().await;
+    let (upload, part) = part_without_bytes(&here).await;
+    others.answer(THERE, Answer::Nothing);
+    here.reopen().await;
+    here.advancing("it is lost", || here.cache.status().missing_parts == 1).await;
+    let all = others.permits.forget_permits(usize::MAX);
+    let (cache, request) = (here.cache.clone(), completion(&upload, std::slice::from_ref(&part)));
+    let completing = forebay_env::spawn(async move { cache.complete_upload(request).await });
+    here.advancing("it waits no longer", || completing.is_finished()).await;
+    assert_eq!(kind(completing.join().await), Some(ErrorKind::Unavailable));
+    others.permits.add_permits(all);
+    here.advancing("all have answered", || here.cache.status().missing_parts == 1).await;
+    assert_eq!(kind(complete(&here, &upload, &[part]).await), Some(ErrorKind::InvalidPart));
+}
+
 /// A client that completes the upload with the parts of a list must not get a shorter object.
 #[tokio::test]
 async fn a_part_that_a_worker_may_have_which_is_away_is_listed() {
@@ -685,4 +742,118 @@ async fn a_part_that_a_worker_may_have_which_is_away_is_listed() {
     others.answer(THERE, Answer::Nothing);
     here.advancing("it is lost", || here.cache.status().missing_parts == 1).await;
     assert_eq!(numbers(here.cache.list_parts(&upload, 0, 10).await.unwrap()), [0; 0]);
+}
+
+/// No memory tier hides the disk.
+async fn pair_on_disk() -> Pair {
+    pair_of(small_pages(), small_pages()).await
+}
+
+/// A small object is in the log, and a large one in a segment of its own.
+#[tokio::test]
+async fn damaged_bytes_of_the_home_are_repaired_with_those_of_another_worker() {
+    for size in [1000, 1 << 20] {
+        let Pair { mut here, there: _there, others } = pair_on_disk().await;
+        let body = pattern(3, size);
+        here.put("key", body.clone()).await.unwrap();
+        let written = record(&here, "key").generation;
+        assert!(here.damage(&body[600..632]).await > 0);
+        assert_eq!(here.get("key").await.unwrap(), body, "{size} bytes");
+        // From here on, it has them alone.
+        others.workers.lock().clear();
+        assert_eq!(here.get("key").await.unwrap(), body, "{size} bytes");
+        if size == 1 << 20 {
+            // The start finds the records of both.
+            here.kill().await;
+            assert_eq!(here.get("key").await.unwrap(), body);
+        }
+        here.background.set(Way::Cut);
+        here.restart().await;
+        assert_eq!(record(&here, "key").generation, written);
+        assert_eq!(here.get("key").await.unwrap(), body, "{size} bytes");
+        here.background.set(Way::Open);
+        here.drain().await;
+        assert_eq!(here.under("key").unwrap(), body, "{size} bytes");
+    }
+}
+
+#[tokio::test]
+async fn damaged_bytes_of_the_home_are_persisted_from_those_of_another_worker() {
+    let Pair { here, there: _there, .. } = pair_on_disk().await;
+    let body = pattern(3, 1000);
+    here.put("key", body.clone()).await.unwrap();
+    assert!(here.damage(&body[600..632]).await > 0);
+    here.background.set(Way::Open);
+    here.drain().await;
+    assert_eq!(here.under("key").unwrap(), body);
+}
+
+#[tokio::test]
+async fn a_damaged_description_of_the_home_is_repaired_with_that_of_another_worker() {
+    let Pair { mut here, there: _there, .. } = pair_on_disk().await;
+    let user = [("name".to_owned(), "unmistakable".to_owned())].into();
+    let attributes = Attributes { user, ..Attributes::default() };
+    let (body, conditions) = (support::incoming("value".into()), Conditions::default());
+    here.cache.put(PutObject { path: path("key"), body, attributes, conditions }).await.unwrap();
+    let written = here.head("key").await.unwrap().info;
+    // It is in memory until the stop.
+    here.background.set(Way::Cut);
+    here.close().await;
+    assert!(here.damage(b"unmistakable").await > 0);
+    here.reopen().await;
+    assert_eq!(here.head("key").await.unwrap().info, written);
+    assert_eq!(here.get("key").await.unwrap(), "value");
+}
+
+#[tokio::test]
+async fn damaged_bytes_of_the_home_count_as_no_copy() {
+    let Pair { here, there: _there, others } = pair_on_disk().await;
+    let body = pattern(3, 1000);
+    here.put("key", body.clone()).await.unwrap();
+    here.advancing("it is safe", || here.cache.status().under_replicated == 0).await;
+    assert!(here.damage(&body[600..632]).await > 0);
+    let all = others.permits.forget_permits(usize::MAX);
+    let cache = here.cache.clone();
+    let reading = forebay_env::spawn(async move { cache.get(support::get_request("key", None)).await });
+    here.advancing("it is counted", || here.cache.status().under_replicated == 1).await;
+    here.advancing("it waits no longer", || reading.is_finished()).await;
+    assert_eq!(kind(reading.join().await), Some(ErrorKind::Unavailable));
+    others.permits.add_permits(all);
+    here.advancing("it is safe again", || here.cache.status().under_replicated == 0).await;
+    assert_eq!(here.get("key").await.unwrap(), body);
+}
+
+/// As when the worker with the other copy is drained.
+#[tokio::test]
+async fn a_further_copy_of_damaged_bytes_is_made_from_those_of_another_worker() {
+    let three = three(|_| small_pages()).await;
+    let (here, body) = (&three.here, pattern(3, 1000));
+    here.put("key", body.clone()).await.unwrap();
+    let id = copy_of("key", record(here, "key").generation);
+    three.complete_at(&[THERE, "third"]).await;
+    assert!(here.damage(&body[600..632]).await > 0);
+    let rule = PolicyRule { write_replicas: Some(3), ..support::rule("/", WriteMode::WriteBack) };
+    here.cache.set_policies(vec![rule], None, "test", "test").await.unwrap();
+    let has = |bench: &Bench| bench.cache.has_copies(std::slice::from_ref(&id)) == [true];
+    here.advancing("there are three", || has(&three.there) && has(&three.third)).await;
+    for bench in [&three.there, &three.third] {
+        assert_eq!(given(&bench.cache, &id).await.unwrap(), body);
+    }
+    three.complete_at(&[THERE, "third"]).await;
+    assert_eq!(here.get("key").await.unwrap(), body);
+}
+
+/// Until a worker has them after all.
+#[tokio::test]
+async fn bytes_that_are_damaged_everywhere_are_an_error() {
+    let Pair { here, there, others } = pair_on_disk().await;
+    let body = pattern(3, 1000);
+    here.put("key", body.clone()).await.unwrap();
+    assert!(here.damage(&body[600..632]).await > 0);
+    others.answer(THERE, Answer::Damaged(there.cache.clone()));
+    assert_eq!(kind(here.get("key").await), Some(ErrorKind::Corrupt));
+    assert_eq!(here.cache.status().missing_objects, 1);
+    others.answer(THERE, Answer::From(there.cache.clone()));
+    assert_eq!(here.get("key").await.unwrap(), body);
+    assert_eq!(here.cache.status().missing_objects, 0);
 }

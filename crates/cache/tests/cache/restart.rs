@@ -609,52 +609,61 @@ async fn copy_of(disk: &MemoryDisk) -> MemoryDisk {
     copy
 }
 
-/// A directory that was forgotten may have known of newer writes. What the others hold goes to the under store only
-/// where that has nothing newer.
+/// A directory that was forgotten, or an engine that was restored from a backup, may have known of newer writes. What
+/// is left goes to the under store only where that has nothing newer.
 #[tokio::test]
 async fn after_a_directory_was_forgotten_what_is_older_does_not_replace_what_is_newer() {
-    let mut bench = Setup::new(WriteMode::WriteBack)
-        .settings(|settings| settings.drain_timeout = Period(Duration::ZERO))
-        .open()
-        .await;
-    for key in ["deleted", "written"] {
-        bench.put(key, "first").await.unwrap();
-    }
-    bench.drain().await;
-    bench.background.set(Way::Cut);
-    bench.delete("deleted").await.unwrap();
-    for key in ["written", "created", "same", "alone"] {
-        bench.put(key, "older").await.unwrap();
-    }
-    bench.close().await;
-    let older = copy_of(&bench.disk).await;
-    bench.background.set(Way::Open);
-    bench.reopen().await;
-    bench.drain().await;
-    for key in ["deleted", "written", "created"] {
-        bench.put(key, "newer").await.unwrap();
-    }
-    bench.delete("alone").await.unwrap();
-    bench.drain().await;
-    bench.close().await;
+    for is_restored in [false, true] {
+        let mut bench = Setup::new(WriteMode::WriteBack)
+            .settings(|settings| settings.drain_timeout = Period(Duration::ZERO))
+            .open()
+            .await;
+        for key in ["deleted", "written"] {
+            bench.put(key, "first").await.unwrap();
+        }
+        bench.drain().await;
+        bench.background.set(Way::Cut);
+        for key in ["deleted", "unseen"] {
+            bench.delete(key).await.unwrap();
+        }
+        for key in ["written", "created", "same", "alone"] {
+            bench.put(key, "older").await.unwrap();
+        }
+        let last = bench.store.value(&records::object_key(&path("alone"))).unwrap();
+        let last = ObjectRecord::decode(&last.value).unwrap().generation;
+        bench.close().await;
+        let older = copy_of(&bench.disk).await;
+        bench.background.set(Way::Open);
+        bench.reopen().await;
+        bench.drain().await;
+        for key in ["deleted", "unseen", "written", "created"] {
+            bench.put(key, "newer").await.unwrap();
+        }
+        bench.delete("alone").await.unwrap();
+        bench.drain().await;
+        bench.close().await;
 
-    // As a start leaves it that forgets a directory.
-    bench.disk = older;
-    let note = [1_u64, u64::MAX].map(u64::to_be_bytes).concat();
-    bench.write_record(Bytes::from_static(records::DOUBT_KEY), Some(note.into())).await;
-    bench.reopen().await;
-    bench.drain().await;
-    for key in ["deleted", "written", "created"] {
-        assert_eq!(bench.under(key).unwrap(), "newer", "{key}");
-        assert_eq!(bench.get(key).await.unwrap(), "newer", "{key}");
+        bench.disk = older;
+        // As a start leaves it that forgets a directory, or one that accepts the engine.
+        let (key, note) = match is_restored {
+            false => (records::DOUBT_KEY, [1, u64::MAX].map(u64::to_be_bytes).concat()),
+            true => (records::RESTORED_KEY, (last.0 + 1).to_be_bytes().to_vec()),
+        };
+        bench.write_record(Bytes::from_static(key), Some(note.into())).await;
+        bench.reopen().await;
+        bench.drain().await;
+        for key in ["deleted", "unseen", "written", "created"] {
+            assert_eq!(bench.under(key).unwrap(), "newer", "{key}");
+            assert_eq!(bench.get(key).await.unwrap(), "newer", "{key}");
+        }
+        assert_eq!(bench.under("same").unwrap(), "older");
+        assert_eq!(bench.generations("same").len(), 1, "what the under store has is not sent again");
+        // Of a delete nothing is left there to tell.
+        assert_eq!(bench.under("alone").unwrap(), "older");
+        bench.put("written", "newest").await.unwrap();
+        bench.drain().await;
+        assert_eq!(bench.under("written").unwrap(), "newest");
     }
-    assert_eq!(bench.under("same").unwrap(), "older");
-    assert_eq!(bench.generations("same").len(), 1, "what the under store has is not sent again");
-    // Of a delete nothing is left there to tell.
-    assert_eq!(bench.under("alone").unwrap(), "older");
-    bench.put("written", "newest").await.unwrap();
-    bench.drain().await;
-    assert_eq!(bench.under("written").unwrap(), "newest");
 }
 
 /// The second disk is lost, and the next start forgets it.
@@ -668,12 +677,15 @@ fn lose_a_disk(bench: &mut Bench) {
 }
 
 async fn with_two_disks() -> Bench {
-    let mut setup = Setup::new(WriteMode::WriteBack).with_spare_disk();
-    setup.policies.push(rule(&format!("/{BUCKET}/through/"), WriteMode::WriteThrough));
-    let bench = setup.open().await;
+    let bench = with_a_path_that_is_written_through(Setup::new(WriteMode::WriteBack).with_spare_disk()).await;
     bench.put("key", "before").await.expect("put");
     bench.drain().await;
     bench
+}
+
+async fn with_a_path_that_is_written_through(mut setup: Setup) -> Bench {
+    setup.policies.push(rule(&format!("/{BUCKET}/through/"), WriteMode::WriteThrough));
+    setup.open().await
 }
 
 /// What would tell of requests that are under way may be lost with it.
@@ -697,6 +709,49 @@ async fn after_a_directory_was_forgotten_nothing_is_sent_before_earlier_requests
     bench.put("later", "value").await.unwrap();
     bench.drain().await;
     assert_eq!(bench.under.requests(), requests + 1);
+}
+
+/// Only they had what the forgotten one knew.
+#[tokio::test]
+async fn after_the_snapshots_of_a_store_without_one_of_its_directories_are_removed_requests_are_settled_first() {
+    let mut bench = with_two_disks().await;
+    bench.close().await;
+    lose_a_disk(&mut bench);
+    bench.reopen().await;
+    bench.close().await;
+    bench.disk.remove("snapshot").await.unwrap();
+    bench.reopen().await;
+    // The second start has a snapshot again.
+    check_that_two_starts_wait(&mut bench).await;
+}
+
+/// This start and the next one wait until requests of earlier lives are settled. Later ones do not.
+async fn check_that_two_starts_wait(bench: &mut Bench) {
+    for restarts in [true, false] {
+        assert_eq!(kind(bench.put("through/key", "value").await), Some(ErrorKind::SlowDown));
+        if restarts {
+            bench.restart().await;
+        }
+    }
+    bench.settle().await;
+    bench.put("through/key", "value").await.expect("all is settled");
+    bench.restart().await;
+    bench.put("through/key", "value").await.expect("nothing is in doubt any more");
+}
+
+/// Each worker finds the note of the restore in the engine until the next one.
+#[tokio::test]
+async fn after_the_engine_was_restored_nothing_is_sent_before_earlier_requests_are_settled() {
+    let mut bench = with_a_path_that_is_written_through(Setup::new(WriteMode::WriteBack)).await;
+    for _ in 0..2 {
+        bench.put("through/key", "value").await.unwrap();
+        bench.close().await;
+        let last = bench.generations("through/key").pop().unwrap();
+        let note = Bytes::copy_from_slice(&(last.0 + 1).to_be_bytes());
+        bench.write_record(Bytes::from_static(records::RESTORED_KEY), Some(note)).await;
+        bench.reopen().await;
+        check_that_two_starts_wait(&mut bench).await;
+    }
 }
 
 /// The last snapshot has all that the lost one knew.

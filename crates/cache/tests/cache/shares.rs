@@ -1,12 +1,12 @@
-//! Pinned space has many owners: a bucket that fills it leaves room for the others.
+//! Pinned space and the memory for records have many owners: one that fills them leaves room for the others.
 
 use std::ops::Range;
 use std::sync::Arc;
 
 use forebay_cache::{
-    Attributes, CompletePart, CompleteUpload, Conditions, ErrorKind, PutObject, Result, UploadRef, Written,
+    Attributes, CompletePart, CompleteUpload, Conditions, CreateUpload, ErrorKind, PutObject, Result, UploadRef,
 };
-use forebay_catalog::records;
+use forebay_catalog::{SlotCount, SlotSet, records};
 use forebay_env::Requester;
 use forebay_store::ValueWrite;
 use forebay_types::{BucketName, ByteSize, ObjectPath, WriteMode};
@@ -14,7 +14,9 @@ use forebay_ufs::BucketRoot;
 use forebay_ufs::memory::MemoryRoot;
 use futures::{FutureExt, StreamExt, stream};
 
-use crate::support::{Bench, Others, Setup, create_upload, incoming, incoming_stream, path, pattern};
+use crate::multipart;
+use crate::support::gate::Way;
+use crate::support::{Bench, Others, Setup, create_upload, incoming, incoming_stream, kind, path, pattern};
 
 const KIB: usize = 1 << 10;
 
@@ -36,7 +38,7 @@ async fn open_with(mode: WriteMode) -> Bench {
 }
 
 /// How many writes are taken until one is refused, which asks to come back later.
-async fn fill(mut write: impl AsyncFnMut(u32) -> Result<Written>) -> u32 {
+async fn fill<T>(mut write: impl AsyncFnMut(u32) -> Result<T>) -> u32 {
     for number in 1..1000 {
         if let Err(error) = write(number).await {
             assert_eq!(error.kind, ErrorKind::SlowDown);
@@ -208,4 +210,143 @@ async fn room_beside_failed_aborts(count: u32) -> u32 {
 #[tokio::test]
 async fn an_upload_whose_abort_fails_at_the_end_does_not_count() {
     assert_eq!(room_beside_failed_aborts(40).await, room_beside_failed_aborts(0).await);
+}
+
+const GREEDY: &str = "greedy";
+
+/// Begins uploads with much metadata until one is refused: their records fill what one requester may have of 1 MiB.
+async fn fill_with_uploads(bench: &Bench) -> Vec<UploadRef> {
+    let mut uploads = Vec::new();
+    let filling = fill(async |_| {
+        let user = [("name".to_owned(), "x".repeat(6000))].into();
+        let attributes = Attributes { user, ..Attributes::default() };
+        let request = CreateUpload { attributes, ..create_upload(path("upload")) };
+        let upload_id = bench.cache.create_upload(request).await?;
+        uploads.push(UploadRef { path: path("upload"), upload_id });
+        Ok(())
+    });
+    Requester::named(GREEDY).gets(filling).await;
+    uploads
+}
+
+/// What everybody else in the bucket still can.
+async fn write_and_delete_modestly(bench: &Bench) -> UploadRef {
+    let work = async {
+        bench.put("modest", "fits").await.expect("there is room");
+        bench.delete("modest").await.expect("there is room");
+        bench.delete("modest and absent").await.expect("there is room");
+        create(bench).await
+    };
+    Requester::named("modest").gets(work).await
+}
+
+/// Completes some, and aborts the others.
+async fn end(bench: &Bench, uploads: &[UploadRef]) {
+    for (number, upload) in uploads.iter().enumerate() {
+        if number % 2 == 0 {
+            bench.cache.abort_upload(upload).await.expect("it is open");
+        } else {
+            let part = multipart::put_part(bench, upload, 1, 100).await;
+            multipart::complete(bench, upload, &[part]).await.expect("it is open");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_requester_that_begins_uploads_without_end_leaves_room_in_its_bucket() {
+    let mut bench = open().await;
+    let uploads = fill_with_uploads(&bench).await;
+    assert!((110..=140).contains(&uploads.len()), "{} of 7 KB are about seven eighths of 1 MiB", uploads.len());
+    let mut all = uploads.clone();
+    all.push(write_and_delete_modestly(&bench).await);
+    bench.restart().await;
+    let more = fill_with_uploads(&bench).await;
+    assert!(more.len() < 20, "{}: open uploads count after a restart", more.len());
+    let slots = SlotSet::none(SlotCount::new(4).unwrap()).others();
+    bench.cache.lose(&slots).await.unwrap();
+    bench.cache.gain(&slots).await.unwrap();
+    let and_more = fill_with_uploads(&bench).await;
+    assert!(and_more.len() < 20, "{}: they do when their slots come back", and_more.len());
+    all.extend(more.into_iter().chain(and_more));
+    end(&bench, &all).await;
+    let again = fill_with_uploads(&bench).await;
+    assert!(again.len().abs_diff(uploads.len()) <= 2, "{}: what has ended does not count", again.len());
+}
+
+/// Deletes keys that were never written, with long names, until a delete waits for the under store.
+async fn fill_with_deletes(bench: &Bench, round: u32) -> u32 {
+    let filling = async {
+        let before = bench.under.requests();
+        for number in 1..1000 {
+            bench.delete(&format!("{round}/{number:0900}")).await.expect("no delete is refused");
+            if bench.under.requests() > before {
+                return number - 1;
+            }
+        }
+        panic!("there is no end of the room");
+    };
+    Requester::named(GREEDY).gets(filling).await
+}
+
+#[tokio::test]
+async fn a_requester_that_deletes_what_never_was_leaves_room_in_its_bucket() {
+    let mut bench = open_with(WriteMode::WriteBack).await;
+    bench.put("clean", "cached").await.unwrap();
+    bench.drain().await;
+    bench.background.set(Way::Closed);
+    bench.put("dirty", "waits").await.unwrap();
+    let deleted = fill_with_deletes(&bench, 0).await;
+    assert!((450..=560).contains(&deleted), "{deleted} of 1.8 KB are about seven eighths of 1 MiB");
+    for key in ["clean", "dirty"] {
+        Requester::named(GREEDY).gets(bench.delete(key)).await.expect("what is there can always be deleted");
+    }
+    let modest = write_and_delete_modestly(&bench).await;
+    bench.background.set(Way::Cut);
+    bench.restart().await;
+    bench.background.set(Way::Closed);
+    let more = fill_with_deletes(&bench, 1).await;
+    assert!(more < 80, "{more}: deletes that wait count after a restart");
+    bench.background.set(Way::Open);
+    bench.drain().await;
+    bench.cache.abort_upload(&modest).await.unwrap();
+    bench.background.set(Way::Closed);
+    let again = fill_with_deletes(&bench, 2).await;
+    assert!(again.abs_diff(deleted) <= 2, "{again}: those that the under store has do not count");
+}
+
+/// A write takes the place of a delete that waits.
+#[tokio::test]
+async fn a_delete_that_a_write_replaces_does_not_count() {
+    let bench = open_with(WriteMode::WriteBack).await;
+    bench.background.set(Way::Closed);
+    let deleted = fill_with_deletes(&bench, 0).await;
+    for number in 1..=deleted {
+        bench.put(&format!("0/{number:0900}"), "written").await.unwrap();
+    }
+    assert_eq!(fill_with_deletes(&bench, 1).await, deleted);
+}
+
+#[tokio::test]
+async fn while_the_catalog_is_nearly_full_records_are_ended_and_none_are_added() {
+    let bench = open_with(WriteMode::WriteBack).await;
+    bench.background.set(Way::Closed);
+    bench.put("dirty", "waits").await.unwrap();
+    let [upload, other] = [create(&bench).await, create(&bench).await];
+    let part = multipart::put_part(&bench, &upload, 1, 100).await;
+    bench.cache.set_catalog_nearly_full(true);
+    let refused = bench.put("new", "is refused").await.unwrap_err();
+    assert_eq!((refused.kind, refused.retry_after.is_some()), (ErrorKind::SlowDown, true));
+    let refused = [
+        kind(bench.delete("absent").await),
+        kind(bench.cache.create_upload(create_upload(path("upload"))).await),
+        kind(bench.cache.put_part(&upload, 2, incoming(pattern(1, 100))).await),
+    ];
+    assert_eq!(refused, [Some(ErrorKind::SlowDown); 3]);
+    bench.delete("dirty").await.unwrap();
+    multipart::complete(&bench, &upload, &[part]).await.unwrap();
+    bench.cache.abort_upload(&other).await.unwrap();
+    bench.background.set(Way::Open);
+    bench.drain().await;
+    bench.cache.set_catalog_nearly_full(false);
+    bench.put("new", "fits").await.unwrap();
 }

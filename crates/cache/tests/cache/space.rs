@@ -193,6 +193,28 @@ async fn a_path_keeps_to_its_quota_and_takes_nobody_elses_room() {
     }
 }
 
+/// A longer path with a quota of its own neither adds to that of a shorter one, nor stays when that is exceeded.
+#[tokio::test]
+async fn what_has_a_quota_of_its_own_counts_for_that_of_a_shorter_path() {
+    let mut setup = small_disk(WriteMode::WriteThrough);
+    for (path, quota) in [("/bucket/scan/", 8 << 20), ("/bucket/scan/own/", 1 << 40)] {
+        setup.policies.push(PolicyRule { cache_quota: Some(ByteSize(quota)), ..PolicyRule::for_path(path) });
+    }
+    let bench = setup.open().await;
+    for n in 0..12 {
+        bench.put(&format!("scan/own/{n:02}"), pattern(n, MIB)).await.unwrap();
+    }
+    for n in 0..4 {
+        bench.put(&format!("scan/{n:02}"), pattern(n, MIB)).await.unwrap();
+    }
+    bench.put("other", pattern(1, MIB)).await.unwrap();
+    bench.advancing("the quota holds", || bench.cache.status().evictable_bytes <= 9 << 20).await;
+    for key in ["scan/00", "scan/03", "other"] {
+        assert_eq!(cached(&bench, key).await, MIB as u64, "{key} was written after most of the others");
+    }
+    assert_eq!(cached(&bench, "scan/own/00").await, 0);
+}
+
 /// Also where their bytes lie between those of the path with the quota, and nobody reads them.
 #[tokio::test]
 async fn a_scan_within_its_quota_evicts_nothing_of_others() {

@@ -7,8 +7,13 @@ use forebay_types::{BucketName, ObjectKey, ObjectPath};
 pub const GENERATION_BASE_KEY: &[u8] = b"generation_base";
 
 /// How many directories were forgotten, and the first generation that is newer than all that they may have known: two
-/// numbers of eight bytes.
+/// numbers of eight bytes. The first is `u64::MAX` while a start without snapshots can't record yet that its doubts are
+/// settled.
 pub const DOUBT_KEY: &[u8] = b"doubt";
+
+/// In a cluster whose engine was restored from a backup: the first generation that no record of the backup has. Eight
+/// bytes. Records of lower generations may be stale, for all workers.
+pub const RESTORED_KEY: &[u8] = b"restored";
 
 /// How long nothing was sent for what earlier starts have found: see the cache's `settle/earlier.rs`.
 pub const SETTLED_KEY: &[u8] = b"settled";

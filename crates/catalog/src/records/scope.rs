@@ -116,6 +116,7 @@ mod tests {
         for key in [policy_key(), policy_version_key(3), bucket, cluster_job_key("id")] {
             assert_eq!(scope(&key), Scope::Cluster);
         }
+        assert_eq!(scope(RESTORED_KEY), Scope::Cluster);
         assert_eq!(scope(b""), Scope::Cluster);
         for first in 0..0xff {
             for second in 0..=u8::MAX {

@@ -32,6 +32,7 @@ fn upload() -> UploadRecord {
         checksum_algorithm: Some(forebay_types::Algorithm::Crc32C),
         checksum_kind: Some(forebay_types::ChecksumKind::Composite),
         completed: Some(completed),
+        sent: None,
     }
 }
 
@@ -123,6 +124,16 @@ fn records_read_as_version_2_wrote_them() {
     assert_eq!(UploadRecord::decode(&completed.encode()).unwrap(), completed);
 }
 
+/// Uploads with a completion that was sent.
+#[test]
+fn uploads_read_as_version_3_wrote_them() {
+    let upload = UploadRecord { completed: None, sent: Some(Generation(77)), ..upload() };
+    let golden = include_str!("../../golden/upload.v3.hex");
+    assert_eq!(hex::encode(upload.encode()), golden.trim());
+    assert_eq!(UploadRecord::decode(&upload.encode()).unwrap(), upload);
+    check_refusals(upload.encode(), 3, UploadRecord::decode);
+}
+
 /// Objects and parts of a cluster.
 #[test]
 fn records_read_as_version_3_wrote_them() {
@@ -159,7 +170,7 @@ fn check_refusals<T: std::fmt::Debug>(encoded: Bytes, newest: u8, decode: fn(&[u
 #[test]
 fn a_newer_version_and_damage_are_refused() {
     check_refusals(object().encode(), 3, ObjectRecord::decode);
-    check_refusals(upload().encode(), 2, UploadRecord::decode);
+    check_refusals(upload().encode(), 3, UploadRecord::decode);
     check_refusals(part().encode(), 3, PartRecord::decode);
     check_refusals(policy().encode(), 1, PolicyRecord::decode);
     check_refusals(policy_version().encode(), 1, PolicyVersionRecord::decode);
@@ -169,7 +180,7 @@ fn a_newer_version_and_damage_are_refused() {
 fn a_newer_version_is_seen_without_a_look_at_the_rest() {
     let path = ObjectPath::parse("bucket", "key").unwrap();
     let keys = [object_key(&path), upload_key(&path, "id"), part_key("id", 1), policy_key(), policy_version_key(1)];
-    let kinds = [("object", 3), ("upload", 2), ("part", 3), ("policy", 1), ("policy version", 1)];
+    let kinds = [("object", 3), ("upload", 3), ("part", 3), ("policy", 1), ("policy version", 1)];
     for (key, (what, newest)) in keys.iter().zip(kinds) {
         let problem = format!("the {what} record has version {}, newer than this release's {newest}", newest + 1);
         assert_eq!(check_version(key, &[newest + 1]), Err(problem));

@@ -1,10 +1,10 @@
 //! A multipart upload.
 
 use bytes::Bytes;
-use forebay_types::{Algorithm, ChecksumKind, Checksums, ETag, SystemHeaders, Tags, UserMetadata};
+use forebay_types::{Algorithm, ChecksumKind, Checksums, ETag, Generation, SystemHeaders, Tags, UserMetadata};
 use serde::{Deserialize, Serialize};
 
-use super::{VERSION_CHECKSUMS_OF_2026, decode, encode, version_for};
+use super::{VERSION_SENT, decode, encode, version_for};
 use crate::Result;
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -19,6 +19,9 @@ pub struct UploadRecord {
     pub checksum_kind: Option<ChecksumKind>,
     /// Set by the completion, and kept for a while so that a repeated completion gets the same answer.
     pub completed: Option<CompletedUpload>,
+    /// The generation that a conditional completion sends to the under store, whose answer may be lost.
+    #[serde(skip)]
+    pub sent: Option<Generation>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -31,6 +34,9 @@ pub struct CompletedUpload {
 
 impl UploadRecord {
     pub fn encode(&self) -> Bytes {
+        if let Some(sent) = self.sent {
+            return encode(VERSION_SENT, &(self, sent));
+        }
         let completed = self.completed.iter().flat_map(|completed| &completed.checksums.values);
         let algorithms = completed.map(|checksum| checksum.algorithm).chain(self.checksum_algorithm);
         encode(version_for(algorithms), self)
@@ -39,6 +45,10 @@ impl UploadRecord {
     /// # Errors
     /// `Corrupt` when the bytes are damaged or of a newer version.
     pub fn decode(bytes: &[u8]) -> Result<Self> {
-        decode("upload", VERSION_CHECKSUMS_OF_2026, bytes)
+        if bytes.first() != Some(&VERSION_SENT) {
+            return decode("upload", VERSION_SENT, bytes);
+        }
+        let (record, sent): (Self, Generation) = decode("upload", VERSION_SENT, bytes)?;
+        Ok(Self { sent: Some(sent), ..record })
     }
 }

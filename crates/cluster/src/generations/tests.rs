@@ -1,10 +1,15 @@
 use forebay_catalog::MemoryEngine;
+use forebay_env::disk::memory::MemoryDisk;
+use forebay_store::{Class, Commit, NewObject, Settings};
+use forebay_types::Durability;
 
 use super::*;
 use crate::test_engine::{Fate, TestEngine};
 
 async fn blocks(engine: &Arc<dyn Engine>) -> Blocks {
-    Blocks::take(&Env::real(), engine, 1000).await.unwrap()
+    let (env, clock) = Env::simulated(1);
+    clock.set_unix_ms(1000);
+    Blocks::take(&env, engine, 1000).await.unwrap()
 }
 
 #[tokio::test]
@@ -56,6 +61,67 @@ async fn the_next_block_is_there_before_the_first_is_used_up() {
     ours.0.state.lock().next = end - 1;
     assert_eq!(ours.next().0, end - 1);
     assert_eq!(ours.next().0, theirs + BLOCK);
+}
+
+/// As a backup does that is restored, and knows nothing of the blocks since.
+async fn set_back(engine: &MemoryEngine, counter: u64) {
+    let value = Some(Bytes::copy_from_slice(&counter.to_be_bytes()));
+    let write = ValueWrite { key: Bytes::from_static(KEY), value };
+    engine.commit(&[], &[write]).await.expect("an engine in memory takes writes");
+}
+
+#[tokio::test]
+async fn a_counter_that_was_set_back_does_not_repeat_what_is_behind_the_time() {
+    let engine = MemoryEngine::default();
+    let backup = take(&engine, 1000).await.unwrap() + BLOCK;
+    let since = take(&engine, 1_000_000).await.unwrap();
+    set_back(&engine, backup).await;
+    let again = take(&engine, 2_000_000).await.unwrap();
+    assert!(again >= since + BLOCK, "{again} after {since}");
+}
+
+#[tokio::test]
+async fn a_clock_that_is_far_ahead_leaves_nearly_all_numbers() {
+    let engine = MemoryEngine::default();
+    take(&engine, 1000).await.unwrap();
+    let last_time = u64::MAX >> 16;
+    assert_eq!(take(&engine, last_time).await.unwrap(), TIME_MAX);
+    assert_eq!(take(&engine, last_time).await.unwrap(), TIME_MAX + BLOCK);
+    assert_eq!(take(&engine, 1000).await.unwrap(), TIME_MAX + 2 * BLOCK);
+}
+
+/// The clock has been set back as well, or blocks were taken faster than it goes.
+#[tokio::test]
+async fn a_counter_that_was_set_back_is_raised_above_what_was_given_since() {
+    let engine = MemoryEngine::default();
+    let settings = Settings {
+        segment_bytes: 2 << 20,
+        inline_bytes_max: 64 << 10,
+        extent_bytes_max: 1 << 20,
+        ..Settings::new(vec![64 << 20])
+    };
+    let store = Store::open(Env::real(), vec![Arc::new(MemoryDisk::default())], settings, None).await.unwrap();
+    let backup = take(&engine, 1000).await.unwrap() + BLOCK;
+    let mut since = 0;
+    for _ in 0..1000 {
+        since = take(&engine, 1000).await.unwrap();
+    }
+    set_back(&engine, backup).await;
+    raise_generations(&engine, &store, 1000).await.unwrap();
+    let again = take(&engine, 1000).await.unwrap();
+    assert!(again >= since + BLOCK, "{again} after {since}");
+    // One that this worker has been given by another worker, or by itself.
+    let generation = Generation(again + 100 * GAP);
+    let key = Bytes::from_static(b"key");
+    let (metadata, annex) = (Bytes::new(), Bytes::new());
+    let object = NewObject { key, generation, metadata, annex, pinned: true, group: 0, size: 5 };
+    let mut writer = store.writer(Class::Durable, 5).await.unwrap();
+    writer.append(Bytes::from_static(b"bytes")).await.unwrap();
+    let publish = vec![writer.finish(object).await.unwrap()];
+    store.commit(Commit { publish, ..Commit::default() }, Durability::Os).await.unwrap();
+    set_back(&engine, backup).await;
+    raise_generations(&engine, &store, 1000).await.unwrap();
+    assert!(take(&engine, 1000).await.unwrap() > generation.0);
 }
 
 #[tokio::test]

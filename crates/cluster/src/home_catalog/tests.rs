@@ -325,6 +325,23 @@ async fn copies_that_the_disks_could_not_forget_are_dropped_at_the_next_start() 
     }
 }
 
+/// They were those of another worker, or were replaced for a while. The slot stays at home at this worker, which had
+/// other disks when it changed its objects.
+#[tokio::test]
+async fn clean_copies_on_disks_that_the_worker_did_not_have_last_are_dropped() {
+    let (disk, engine) = (MemoryDisk::default(), memory());
+    let (catalog, store, _) = with_a_copy_of_another_time(&disk, &engine).await;
+    catalog.leave().await.unwrap();
+    drop((catalog, store));
+    let (other_disks, _) = open(&MemoryDisk::default(), &engine).await;
+    other_disks.leave().await.unwrap();
+    let (key, mark) = (records::object_key(&path()), layout::stale_copies_key(&settings().worker));
+    assert!(open_store(&disk).await.peek(&key).is_some());
+    let (_catalog, store) = open(&disk, &engine).await;
+    assert!(store.peek(&key).is_none());
+    assert!(engine.get(&mark).await.unwrap().is_none());
+}
+
 #[tokio::test]
 async fn clean_copies_of_slots_that_were_away_are_dropped() {
     let (disk, engine) = (MemoryDisk::default(), memory());
@@ -753,6 +770,58 @@ impl Engine for Changing {
     async fn commit(&self, checks: &[Check], writes: &[ValueWrite]) -> Result<u64> {
         self.inner.commit(checks, writes).await
     }
+}
+
+/// An engine whose next reads of slots show an older state, as those of some members of etcd may after a restart.
+struct Stale {
+    inner: MemoryEngine,
+    /// What they show.
+    answers: Mutex<Vec<Vec<(Bytes, Versioned)>>>,
+}
+
+#[async_trait]
+impl Engine for Stale {
+    async fn get(&self, key: &[u8]) -> Result<Option<Versioned>> {
+        self.inner.get(key).await
+    }
+
+    async fn scan(&self, from: &[u8], to: &[u8], limit: usize) -> Result<Vec<(Bytes, Versioned)>> {
+        let stale = if from == layout::SLOTS_PREFIX { self.answers.lock().pop() } else { None };
+        match stale {
+            Some(found) => Ok(found),
+            None => self.inner.scan(from, to, limit).await,
+        }
+    }
+
+    async fn commit(&self, checks: &[Check], writes: &[ValueWrite]) -> Result<u64> {
+        self.inner.commit(checks, writes).await
+    }
+}
+
+/// It has another home by now, and only a read says otherwise.
+#[tokio::test]
+async fn a_slot_is_not_taken_up_because_of_a_read_alone() {
+    let engine = Arc::new(Stale { inner: MemoryEngine::default(), answers: Mutex::default() });
+    let shared_engine: Arc<dyn Engine> = Arc::<Stale>::clone(&engine);
+    let (first, _) = open_beside("w1", &MemoryDisk::default(), &shared_engine).await;
+    let (second, _) = open_beside("w2", &MemoryDisk::default(), &shared_engine).await;
+    let mut slots = SlotSet::none(first.slot_count());
+    slots.insert(Slot(1));
+    first.take(&slots).await.unwrap();
+    let (from, to) = layout::range_of(layout::SLOTS_PREFIX);
+    let old = engine.scan(&from, &to, 10).await.unwrap();
+    first.release(&slots).await.unwrap();
+    second.take(&slots).await.unwrap();
+    // The first sees that the second lives, so it does not wait for the end of a lease.
+    for _ in 0..3 {
+        second.note(shared("noted", "by the second")).await.unwrap();
+        first.look(spread(first.slot_count())).await.unwrap();
+    }
+    *engine.answers.lock() = vec![old; 2];
+    assert_eq!(first.take(&slots).await.unwrap_err().kind, ErrorKind::Unavailable);
+    assert!(first.slots().unwrap().is_empty());
+    assert!(engine.answers.lock().is_empty(), "it has read what is out of date");
+    assert_eq!(second.slots(), Some(slots));
 }
 
 #[tokio::test]

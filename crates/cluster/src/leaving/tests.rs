@@ -8,8 +8,8 @@ use tokio::sync::Semaphore;
 
 use super::*;
 use crate::ClusterSettings;
+use crate::failure_detector::SharedDetector;
 use crate::placement::Placement;
-use crate::silence::Silences;
 use crate::slots_seen::SlotsSeen;
 use crate::stream::Stream;
 use crate::test_engine::Fate;
@@ -22,7 +22,7 @@ const CLUSTER: ClusterSettings = ClusterSettings { lease_ms: LEASE.as_millis() a
 struct Worker {
     ground: Ground,
     stream: Arc<Stream>,
-    silence: Silences,
+    detector: SharedDetector,
     slots_seen: SlotsSeen,
     id: WorkerId,
 }
@@ -35,19 +35,20 @@ impl Worker {
     async fn begin(ground: &Ground, worker: &str, life: u64) -> Self {
         let ground = ground.beside();
         let stream = ground.begin(worker, life, true).await.expect("nobody else has this name");
-        let (silence, slots_seen) = (Silences::new(LEASE), SlotsSeen::default());
-        Self { ground, stream, silence, slots_seen, id: id(worker) }
+        let (detector, slots_seen) = (SharedDetector::new(LEASE), SlotsSeen::default());
+        Self { ground, stream, detector, slots_seen, id: id(worker) }
     }
 
     fn ownership(&self) -> Ownership<'_> {
-        let Self { ground, stream, silence, slots_seen, id: worker } = self;
+        let Self { ground, stream, detector, slots_seen, id: worker } = self;
         let (env, engine) = (&ground.env, ground.engine.as_ref());
-        Ownership { env, engine, stream, silence, slots_seen, worker, cluster: CLUSTER }
+        Ownership { env, engine, stream, detector, slots_seen, worker, cluster: CLUSTER }
     }
 
     async fn view(&self) -> View {
         let place = |workers: &[WorkerId]| Placement::of(CLUSTER.slots, workers);
-        let own = self.ownership().own().await.expect("the engine answers");
+        let seen = Seen::read(self.ground.engine.as_ref()).await.expect("the engine answers");
+        let own = seen.own(&self.id, &SlotSet::none(CLUSTER.slots).others());
         self.ownership().look(&own, place).await.expect("the engine answers")
     }
 
@@ -186,6 +187,37 @@ async fn a_silent_worker_that_is_removed_changes_nothing_more() {
     assert_eq!(second.found("key".into()).await, None);
     first.ground.engine.hear_again();
     assert!(ground.wait(late.join()).await.is_err());
+}
+
+/// An engine that is full answers reads: each worker sees that the other one does not renew its lease.
+#[tokio::test]
+async fn workers_that_cannot_write_do_not_take_each_other_for_dead() {
+    const LOOK: Duration = Duration::from_secs(1);
+    let (ground, first, second) = two().await;
+    let look = async |leases: u32| {
+        let until = ground.clock.monotonic() + leases * LEASE;
+        while ground.clock.monotonic() < until {
+            ground.pass(LOOK).await;
+            let states = (first.state_of("w2").await, second.state_of("w1").await);
+            let now = ground.clock.monotonic();
+            assert_eq!(states, (Some(MemberState::Live), Some(MemberState::Live)), "at {now:?}");
+        }
+    };
+    look(1).await;
+    [&first, &second].iter().for_each(|worker| worker.ground.engine.expect(Fate::Full));
+    look(3).await;
+    assert!(first.stream.check().is_err() && second.stream.check().is_err());
+    [&first, &second].iter().for_each(|worker| worker.ground.engine.hear_again());
+    look(2).await;
+    first.stream.check().unwrap();
+    second.stream.check().unwrap();
+    // One that can't write while the other one can is dead.
+    first.ground.engine.expect(Fate::Full);
+    let begun = ground.clock.monotonic();
+    while second.state_of("w1").await != Some(MemberState::Lost) {
+        ground.pass(LOOK).await;
+        assert!(ground.clock.monotonic() < begun + LEASE + 2 * LOOK);
+    }
 }
 
 /// What is marked is the process, not the name.

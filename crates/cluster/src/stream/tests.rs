@@ -246,6 +246,18 @@ async fn a_stream_begins_although_answers_are_lost() {
     assert!(ground.begin("w1", 2, true).await.is_err());
 }
 
+/// The next start knows the life of this one, so it can't find out.
+#[tokio::test]
+async fn a_process_with_other_disks_notes_that_their_copies_may_be_outdated() {
+    let (ground, stream) = Ground::begun(&[]).await;
+    stream.leave().await.unwrap();
+    let second = ground.begin("w1", 2, true).await.unwrap();
+    assert_eq!(ground.engine.value("stale-copies/w1").await, None);
+    second.leave().await.unwrap();
+    ground.begin("w1", 3, false).await.unwrap();
+    assert_eq!(ground.engine.value("stale-copies/w1").await.as_deref(), Some(""));
+}
+
 #[tokio::test]
 async fn nobody_takes_the_place_of_a_worker_that_lives() {
     let (ground, stream) = Ground::begun(&[]).await;

@@ -47,6 +47,7 @@ struct State {
     capacity: u64,
     syncs: u64,
     fail_syncs: u32,
+    fail_directory_syncs: u32,
     fail_writes: Option<io::ErrorKind>,
     fail_creates: Option<io::ErrorKind>,
     fail_removes: bool,
@@ -95,6 +96,7 @@ impl State {
         self.unnamed.clear();
         self.files.values_mut().for_each(|contents| contents.handles = 0);
         self.fail_syncs = 0;
+        self.fail_directory_syncs = 0;
         self.fail_writes = None;
         self.fail_creates = None;
         self.fail_removes = false;
@@ -122,6 +124,7 @@ impl MemoryDisk {
             capacity,
             syncs: 0,
             fail_syncs: 0,
+            fail_directory_syncs: 0,
             fail_writes: None,
             fail_creates: None,
             fail_removes: false,
@@ -174,9 +177,14 @@ impl MemoryDisk {
         self.hold_syncs(false);
     }
 
-    /// The next `count` syncs fail with an I/O error.
+    /// The next `count` syncs of files fail with an I/O error.
     pub fn fail_syncs(&self, count: u32) {
         self.state.lock().fail_syncs = count;
+    }
+
+    /// The next `count` syncs of the directory fail with an I/O error: the changes of names stay unsynced.
+    pub fn fail_directory_syncs(&self, count: u32) {
+        self.state.lock().fail_directory_syncs = count;
     }
 
     /// All writes fail with this error until this is called with `None`.
@@ -420,6 +428,10 @@ impl Disk for MemoryDisk {
 
     async fn sync_directory(&self) -> io::Result<()> {
         let mut state = self.state()?;
+        if state.fail_directory_syncs > 0 {
+            state.fail_directory_syncs -= 1;
+            return Err(io::Error::other("the disk could not sync the directory"));
+        }
         state.durable_names = state.names.clone();
         state.unsynced_names.clear();
         Ok(())

@@ -8,8 +8,8 @@ use std::time::Duration;
 use forebay_auth::Users;
 use forebay_catalog::ErrorKind;
 use forebay_cluster::{
-    Addresses, ClusterIdentity, ClusterSettings, HomeCatalog, HomeSettings, OlderEngine, WorkerId, has_joined,
-    older_engine,
+    Addresses, ClusterIdentity, ClusterSettings, HomeCatalog, HomeSettings, OlderEngine, WorkerId, accept_older_engine,
+    has_joined, older_engine,
 };
 use forebay_env::Env;
 use forebay_etcd::{EtcdEngine, EtcdSettings, EtcdUser};
@@ -68,7 +68,6 @@ pub(crate) async fn join(
         let checked = check_clock(engine.as_ref(), &worker, &own_settings, &peers, env.clock.as_ref()).await;
         checked.map_err(Failure::Refused)?;
     }
-    let has_forgotten = !config.store.forget_directories.is_empty();
     let settings = HomeSettings {
         worker,
         is_alone: false,
@@ -77,11 +76,15 @@ pub(crate) async fn join(
         under_stores: under_stores(config, &keys),
     };
     check_under_stores(env, engine.as_ref(), &settings).await?;
-    let claimed = identity.claim(store, has_forgotten).await;
+    let claimed = identity.claim(store).await;
     claimed.map_err(|error| Failure::Refused(format!("store.data_dirs: {error}")))?;
-    check_engine(cluster, env, engine.as_ref(), store, &settings.worker).await?;
+    let is_accepted = check_engine(cluster, env, engine.as_ref(), store).await?;
     // Before this worker has anything to take back. Those that it ends as it joins may still write: it looks once more.
     under_store_moved::check(config, env, &Records::Engine(engine.as_ref(), None)).await?;
+    if is_accepted {
+        // Last: a start that is refused and tried again raises nothing.
+        answered(cluster, env, || accept_older_engine(engine.as_ref(), store, env.clock.unix_ms())).await?;
+    }
     let registry = metrics_of(registry, &cluster.name);
     let measured = MeasuredEngine::register(Arc::clone(&engine) as _, Arc::clone(&env.clock), registry);
     let catalog = HomeCatalog::open(env.clone(), store.clone(), Arc::new(measured), settings).await;
@@ -102,32 +105,37 @@ pub(crate) async fn join(
     })
 }
 
+/// Whether the engine is older than at the last start of this worker, and the settings accept it.
+///
 /// # Errors
-/// When the engine has lost what it had at the last start of this worker.
-async fn check_engine(
-    cluster: &Cluster,
-    env: &Env,
-    engine: &EtcdEngine,
-    store: &Store,
-    worker: &WorkerId,
-) -> Result<(), Failure> {
-    let older = loop {
-        match older_engine(engine, store, worker).await {
-            Ok(older) => break older,
-            // It has answered a moment ago.
-            Err(error) if error.kind == ErrorKind::Unavailable => env.clock.sleep(PAUSE).await,
-            Err(error) => return Err(Failure::Failed(format!("the cluster {}: {error}", cluster.name))),
-        }
-    };
-    let Some(OlderEngine { seen, found }) = older else { return Ok(()) };
+/// When it is older, and they do not.
+async fn check_engine(cluster: &Cluster, env: &Env, engine: &EtcdEngine, store: &Store) -> Result<bool, Failure> {
+    let older = answered(cluster, env, || older_engine(engine, store)).await?;
+    let Some(OlderEngine { seen, found }) = older else { return Ok(false) };
     if cluster.accept_older_engine == seen {
         tracing::warn!(seen, found, "etcd is older than at the last start: what was written since is lost");
-        return Ok(());
+        return Ok(true);
     }
     let engine = cluster.engine.as_deref().unwrap_or_default();
     Err(Failure::Refused(format!(
         "cluster.engine = \"{engine}\": etcd is older than at the last start of this worker: it has revision {found} of the worker's record, and revision {seen} was seen. So it was restored from a backup. Objects that were written since would be lost, although their bytes are still in the data directories. Stop all workers and restore the newest data of etcd. If there is none, bring out what only the data directories have (forebay salvage), and then set cluster.accept_older_engine = {seen}"
     )))
+}
+
+/// Asks an engine that has answered a moment ago until it answers.
+async fn answered<T, F: Future<Output = forebay_catalog::Result<T>>>(
+    cluster: &Cluster,
+    env: &Env,
+    ask: impl Fn() -> F,
+) -> Result<T, Failure> {
+    loop {
+        match ask().await {
+            Ok(answer) => return Ok(answer),
+            Err(error) if matches!(error.kind, ErrorKind::Unavailable | ErrorKind::Unknown | ErrorKind::Busy) => {}
+            Err(error) => return Err(Failure::Failed(format!("the cluster {}: {error}", cluster.name))),
+        }
+        env.clock.sleep(PAUSE).await;
+    }
 }
 
 fn engine(cluster: &Cluster, env: &Env) -> Result<EtcdEngine, Failure> {
@@ -151,7 +159,8 @@ fn engine(cluster: &Cluster, env: &Env) -> Result<EtcdEngine, Failure> {
     })
 }
 
-fn worker_id(cluster: &Cluster) -> Result<WorkerId, Failure> {
+/// The name of this worker.
+pub(crate) fn worker_id(cluster: &Cluster) -> Result<WorkerId, Failure> {
     let machine = rustix::system::uname().nodename().to_string_lossy().into_owned();
     let name = cluster.worker_id.clone().unwrap_or(machine);
     WorkerId::new(name).map_err(|error| Failure::Refused(format!("cluster.worker_id: {error}")))

@@ -9,7 +9,7 @@ use forebay_catalog::Catalog;
 use forebay_cluster::{HomeCatalog, MemberState};
 use forebay_env::Clock;
 use forebay_env::sync::Mutex;
-use forebay_etcd::{EtcdEngine, MemberHealth};
+use forebay_etcd::{EtcdEngine, MemberHealth, MemberStatus};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::MetricType::{self, Gauge};
@@ -41,19 +41,43 @@ pub(super) struct SlotMoves {
 
 /// The members of the engine at the last look; none before the first.
 #[derive(Default)]
-pub(super) struct EngineHealth {
+pub(crate) struct EngineHealth {
     members: Mutex<Vec<MemberHealth>>,
 }
 
 impl EngineHealth {
-    /// Never returns.
-    pub(super) async fn follow(&self, engine: &EtcdEngine, clock: &dyn Clock) {
+    /// Tells the cache when the engine is nearly full, so that it adds no records. Never returns.
+    pub(super) async fn follow(&self, engine: &EtcdEngine, clock: &dyn Clock, cache: &Cache) {
+        let mut was_nearly_full = false;
         loop {
             let members = engine.status().await;
+            let is_nearly_full = members.iter().any(is_nearly_full);
             *self.members.lock() = members;
+            cache.set_catalog_nearly_full(is_nearly_full);
+            match (was_nearly_full, is_nearly_full) {
+                (false, true) => tracing::warn!(
+                    "the database of the engine (etcd) is nearly full: writes that need a record there are refused until it has room"
+                ),
+                (true, false) => tracing::info!("the database of the engine (etcd) has room again"),
+                _ => {}
+            }
+            was_nearly_full = is_nearly_full;
             clock.sleep(LOOK).await;
         }
     }
+
+    /// Members that are so old that they may return stale reads, with their versions.
+    pub(crate) fn old_members(&self) -> Vec<String> {
+        let members = self.members.lock();
+        let answers = members.iter().filter_map(|member| Some((member, member.status.as_ref().ok()?)));
+        let old = answers.filter(|(_, status)| status.is_old());
+        old.map(|(member, status)| format!("{} ({})", member.endpoint, status.version)).collect()
+    }
+}
+
+/// `false` for a member that does not answer.
+fn is_nearly_full(member: &MemberHealth) -> bool {
+    member.status.as_ref().is_ok_and(MemberStatus::is_nearly_full)
 }
 
 /// What is read when a scrape asks for it.

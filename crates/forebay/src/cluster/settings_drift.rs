@@ -272,7 +272,7 @@ mod tests {
 
     const FILE: &str = "[server]
 root_access_key = \"root\"
-root_secret_key = \"secret\"
+root_secret_key = \"root-secret\"
 [under_store]
 url = \"s3://?endpoint=http://127.0.0.1:1\"
 [mounts]
@@ -298,7 +298,7 @@ writeMode = \"WRITE_BACK\"
         check("[server]", "[cache]\nsettle_time = \"31 s\"\n[server]", &["cache.settle_time"]);
         check("[server]", "[cache]\npart_size_min = \"1 B\"\n[server]", &["cache.part_size_min"]);
         check("\"root\"", "\"other\"", &["server.root_access_key"]);
-        check("\"secret\"", "\"other\"", &["server.root_secret_key"]);
+        check("\"root-secret\"", "\"other-secret\"", &["server.root_secret_key"]);
         check("s3://?endpoint=http://127.0.0.1:1", "s3://?endpoint=http://127.0.0.1:2", &[]);
         check("s3://?endpoint=http://127.0.0.1:1", "file:///all", &["under_store.url"]);
         check("file:///logs", "file:///other", &["mounts"]);

@@ -9,26 +9,40 @@ use super::{Table, Target};
 use crate::client::Call;
 use crate::failure::Failure;
 
-/// The under stores, and whether each can be used.
+const READY: &str = "ready";
+
+/// The under stores, and an exit code by whether all of them can be used.
 pub(super) fn mounts(target: &Target) -> Result<(), Failure> {
     let answer = target.client()?.call(Call::get("under-stores"))?;
-    if target.is_json() {
-        return print(&answer.text);
-    }
+    let mounts: Vec<UnderStoreStatus> = answer.read()?;
+    let shown = if target.is_json() { answer.text } else { table(&mounts) };
+    print(&shown)?;
+    verdict(&mounts)
+}
+
+fn table(mounts: &[UnderStoreStatus]) -> String {
     let mut table = Table::new(&["BUCKET", "STATE", ">ERRORS", "UNDER STORE", "PROBLEM"]);
-    for mount in answer.read::<Vec<UnderStoreStatus>>()? {
+    for mount in mounts {
         let buckets = if mount.buckets.is_empty() { "(all others)".to_owned() } else { mount.buckets.join(", ") };
         // The last probe may have been long before the outage.
         let failing = mount.last_error.as_deref().filter(|_| mount.circuit != CircuitState::Closed);
         let problem = mount.problem.as_deref().or(failing).map_or("-".to_owned(), escaped);
-        table.row([escaped(&buckets), state(&mount).to_owned(), count(mount.errors), escaped(&mount.url), problem]);
+        table.row([escaped(&buckets), state(mount).to_owned(), count(mount.errors), escaped(&mount.url), problem]);
     }
-    print(&table.text())
+    table.text()
+}
+
+fn verdict(mounts: &[UnderStoreStatus]) -> Result<(), Failure> {
+    match mounts.iter().filter(|mount| state(mount) != READY).count() {
+        0 => Ok(()),
+        1 => Err(Failure::Failed("1 under store can't be used".to_owned())),
+        more => Err(Failure::Failed(format!("{more} under stores can't be used"))),
+    }
 }
 
 fn state(mount: &UnderStoreStatus) -> &'static str {
     match (mount.circuit, &mount.problem) {
-        (CircuitState::Closed, None) => "ready",
+        (CircuitState::Closed, None) => READY,
         (CircuitState::Closed, Some(_)) => "unusable",
         (CircuitState::Open | CircuitState::Probing, _) => "out of reach",
     }

@@ -3,7 +3,7 @@
 mod settings;
 
 use clap::Subcommand;
-use forebay_admin::api::{Bucket, ResolvedPolicy, Rollback};
+use forebay_admin::api::{Bucket, ClusterStatus, ResolvedPolicy, Rollback, WorkerState};
 use forebay_cache::PolicyVersion;
 use forebay_types::{PolicyChange, PolicyRule};
 use serde_json::{Map, Value};
@@ -136,6 +136,7 @@ fn set(client: &Client, options: &SetOptions, target: &Target) -> Result<(), Fai
             result => {
                 let answer = result?;
                 tell_if_absent(client, &path);
+                tell_if_few(client, options);
                 return show_rule(&answer, target);
             }
         }
@@ -153,6 +154,26 @@ fn tell_if_absent(client: &Client, path: &str) {
     if !bucket.is_empty() && buckets.iter().all(|known| known.name != bucket) {
         eprintln!("forebay: there is no bucket {} yet: the rule waits for it", escaped(bucket));
     }
+}
+
+/// More workers may come, so this says only what happens until then. Users who may not see the cluster get no message.
+fn tell_if_few(client: &Client, options: &SetOptions) {
+    let Some(wanted) = options.write_replicas() else { return };
+    let Ok(cluster) = client.read::<ClusterStatus>(Call::get("cluster")) else { return };
+    let live = cluster.workers.iter().filter(|worker| worker.state == WorkerState::Live).count();
+    if let Some(why) = too_few(wanted, live) {
+        eprintln!("forebay: {why}");
+    }
+}
+
+/// What happens to writes that more workers should hold than there are.
+fn too_few(wanted: u32, live: usize) -> Option<String> {
+    let is_few = usize::try_from(wanted).is_ok_and(|wanted| wanted > live);
+    is_few.then(|| {
+        format!(
+            "writeReplicas asks for {wanted} workers, and {live} of the cluster can take writes: until there are more, writes get 503 SlowDown, or are acknowledged when the under store has them if whenReplicasMissing is write-through"
+        )
+    })
 }
 
 fn set_once(client: &Client, path: &str, options: &SetOptions) -> Result<Answer, CallError> {
@@ -224,4 +245,18 @@ fn resolve(client: &Client, path: &str, target: &Target) -> Result<(), Failure> 
         table.row([escaped(&setting.setting), value, from]);
     }
     print(&table.text())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn more_replicas_than_workers_are_told() {
+        assert_eq!((too_few(1, 1), too_few(2, 2), too_few(2, 3)), (None, None, None));
+        let told = too_few(3, 2).unwrap();
+        for part in ["asks for 3 workers", "2 of the cluster", "503 SlowDown", "whenReplicasMissing"] {
+            assert!(told.contains(part), "{told} lacks {part}");
+        }
+    }
 }

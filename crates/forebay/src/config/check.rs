@@ -5,52 +5,83 @@ use std::collections::BTreeSet;
 use forebay_types::ByteSize;
 
 use super::kind::Capacity;
-use super::problem::{Origin, Problem};
+use super::problem::{Origin, Problem, Problems};
 use super::sections::{Cluster, Config, Store, UnderStoreConfig};
 use super::sources::{Sourced, Sources};
 use crate::store_settings;
 
+/// The rule of the users file for the keys of other users.
+const ROOT_SECRET_CHARACTERS_MIN: usize = 8;
+
 impl Config {
+    /// # Errors
+    /// All that contradicts each other.
     pub(super) fn check(&self, sources: &Sources) -> Result<(), Problem> {
-        let server = &self.server;
-        both(
+        let mut problems = Problems::default();
+        problems.take(self.check_server(sources));
+        let order = self.cache.persist_backoff_min <= self.cache.persist_backoff_max;
+        let wrong = "must not exceed cache.persist_backoff_max";
+        problems.take(refuse_unless(order, sources, "cache", "persist_backoff_min", wrong));
+        let order = self.limits.circuit_pause_min <= self.limits.circuit_pause_max;
+        let wrong = "must not exceed under_store_limits.circuit_pause_max";
+        problems.take(refuse_unless(order, sources, "under_store_limits", "circuit_pause_min", wrong));
+        let (access, audit) = (&self.access_log.file, &self.audit_log.file);
+        let apart = access.is_none() || access != audit;
+        problems.take(refuse_unless(apart, sources, "audit_log", "file", "must differ from access_log.file"));
+        problems.take(self.check_endpoint(sources));
+        problems.take(self.check_cluster(sources));
+        problems.take(self.check_directories(sources));
+        problems.take(self.store.check(sources));
+        problems.result()
+    }
+
+    fn check_server(&self, sources: &Sources) -> Result<(), Problem> {
+        let (server, mut problems) = (&self.server, Problems::default());
+        problems.take(both(
             sources,
             "server",
             ("root_access_key", server.root_access_key.is_some()),
             ("root_secret_key", server.root_secret_key.is_some()),
-        )?;
-        both(sources, "server", ("tls_cert", server.tls_cert.is_some()), ("tls_key", server.tls_key.is_some()))?;
-        let encrypted = !server.admin_tls || server.tls_cert.is_some();
-        refuse_unless(encrypted, sources, "server", "admin_tls", "needs server.tls_cert and server.tls_key")?;
-        let order = self.cache.persist_backoff_min <= self.cache.persist_backoff_max;
-        refuse_unless(order, sources, "cache", "persist_backoff_min", "must not exceed cache.persist_backoff_max")?;
-        let order = self.limits.circuit_pause_min <= self.limits.circuit_pause_max;
-        let wrong = "must not exceed under_store_limits.circuit_pause_max";
-        refuse_unless(order, sources, "under_store_limits", "circuit_pause_min", wrong)?;
+        ));
+        problems.take(self.check_root_secret(sources));
+        let (certificate, key) = (server.tls_cert.is_some(), server.tls_key.is_some());
+        problems.take(both(sources, "server", ("tls_cert", certificate), ("tls_key", key)));
+        // One of the two alone is a mistake that is reported above.
+        let encrypted = !server.admin_tls || certificate || key;
+        let wrong = "needs server.tls_cert and server.tls_key";
+        problems.take(refuse_unless(encrypted, sources, "server", "admin_tls", wrong));
         let (listen, admin) = (server.listen, server.admin_listen);
         let is_any = listen.ip().is_unspecified() || admin.ip().is_unspecified();
         let same = listen.port() == admin.port() && listen.port() != 0 && (is_any || listen.ip() == admin.ip());
-        refuse_unless(!same, sources, "server", "admin_listen", "must differ from server.listen")?;
-        let (access, audit) = (&self.access_log.file, &self.audit_log.file);
-        let apart = access.is_none() || access != audit;
-        refuse_unless(apart, sources, "audit_log", "file", "must differ from access_log.file")?;
-        self.check_endpoint(sources)?;
-        self.check_cluster(sources)?;
-        self.check_directories(sources)?;
-        self.store.check(sources)
+        problems.take(refuse_unless(!same, sources, "server", "admin_listen", "must differ from server.listen"));
+        problems.result()
+    }
+
+    /// Says nothing of the key but that it is short.
+    fn check_root_secret(&self, sources: &Sources) -> Result<(), Problem> {
+        let secret = self.server.root_secret_key.as_ref();
+        if secret.is_none_or(|secret| secret.0.chars().count() >= ROOT_SECRET_CHARACTERS_MIN) {
+            return Ok(());
+        }
+        let wrong = format!(
+            "must have {ROOT_SECRET_CHARACTERS_MIN} characters or more: `openssl rand -hex 20` makes one that nobody guesses"
+        );
+        Err(sources.get("server", "root_secret_key").origin.problem("server.root_secret_key", &wrong))
     }
 
     fn check_cluster(&self, sources: &Sources) -> Result<(), Problem> {
         let Cluster { engine, name, listen, advertise, .. } = &self.cluster;
         let Some(engine) = engine else { return Ok(()) };
+        let mut problems = Problems::default();
         let wrong = "must be etcd://HOST:PORT,HOST:PORT…, or etcds://… for TLS";
-        refuse_unless(etcd_endpoints(engine).is_some(), sources, "cluster", "engine", wrong)?;
-        refuse_unless(!name.is_empty(), sources, "cluster", "name", "must name the cluster")?;
+        problems.take(refuse_unless(etcd_endpoints(engine).is_some(), sources, "cluster", "engine", wrong));
+        problems.take(refuse_unless(!name.is_empty(), sources, "cluster", "name", "must name the cluster"));
         let is_host_port = advertise.as_deref().is_none_or(is_host_port);
-        refuse_unless(is_host_port, sources, "cluster", "advertise", "must be HOST:PORT")?;
+        problems.take(refuse_unless(is_host_port, sources, "cluster", "advertise", "must be HOST:PORT"));
         let is_told = advertise.is_some() || !listen.ip().is_unspecified();
         let wrong = "is no address that others can use: set cluster.advertise";
-        refuse_unless(is_told, sources, "cluster", "listen", wrong)
+        problems.take(refuse_unless(is_told, sources, "cluster", "listen", wrong));
+        problems.result()
     }
 
     fn check_endpoint(&self, sources: &Sources) -> Result<(), Problem> {
@@ -64,17 +95,19 @@ impl Config {
 
     /// By their names: symbolic links are followed nowhere.
     fn check_directories(&self, sources: &Sources) -> Result<(), Problem> {
-        let mut seen = BTreeSet::new();
+        let (mut seen, mut problems) = (BTreeSet::new(), Problems::default());
         let under_stores: Vec<_> =
             self.mounts.values().chain(&self.root).filter_map(UnderStoreConfig::directory).collect();
         for directory in &self.store.data_dirs {
             let directory =
                 std::path::absolute(directory).map_err(|e| Problem(format!("the working directory: {e}")))?;
             let apart = !under_stores.iter().any(|under_store| directory.starts_with(under_store));
-            refuse_unless(apart, sources, "store", "data_dirs", "names a directory inside an under store")?;
-            refuse_unless(seen.insert(directory), sources, "store", "data_dirs", "names a directory twice")?;
+            let wrong = "names a directory inside an under store";
+            problems.take(refuse_unless(apart, sources, "store", "data_dirs", wrong));
+            let is_new = seen.insert(directory);
+            problems.take(refuse_unless(is_new, sources, "store", "data_dirs", "names a directory twice"));
         }
-        Ok(())
+        problems.result()
     }
 }
 
@@ -96,16 +129,21 @@ fn is_host_port(text: &str) -> bool {
 impl Store {
     /// Sizes that do not fit into one another. What a percentage comes to is known when the disk is.
     fn check(&self, sources: &Sources) -> Result<(), Problem> {
+        let mut problems = Problems::default();
         if let Capacity::Bytes(bytes) = self.size {
             let enough = store_settings::check_capacity(bytes, store_settings::segment_bytes(self, bytes));
             let (holds, wrong) = (enough.is_ok(), enough.err().unwrap_or_default());
-            refuse_unless(holds, sources, "store", "size", &wrong)?;
+            problems.take(refuse_unless(holds, sources, "store", "size", &wrong));
         }
-        let Some(ByteSize(segment)) = self.segment_size else { return Ok(()) };
-        let fits = self.inline_object_max.0 <= store_settings::inline_bytes_max(segment);
-        refuse_unless(fits, sources, "store", "inline_object_max", "must be at most a quarter of store.segment_size")?;
-        let fits = self.extent_size_max.0 <= store_settings::extent_bytes_max(segment);
-        refuse_unless(fits, sources, "store", "extent_size_max", "must be at most half of store.segment_size")
+        if let Some(ByteSize(segment)) = self.segment_size {
+            let fits = self.inline_object_max.0 <= store_settings::inline_bytes_max(segment);
+            let wrong = "must be at most a quarter of store.segment_size";
+            problems.take(refuse_unless(fits, sources, "store", "inline_object_max", wrong));
+            let fits = self.extent_size_max.0 <= store_settings::extent_bytes_max(segment);
+            let wrong = "must be at most half of store.segment_size";
+            problems.take(refuse_unless(fits, sources, "store", "extent_size_max", wrong));
+        }
+        problems.result()
     }
 }
 

@@ -122,7 +122,7 @@ mod tests {
 
     const FILE: &str = "[server]
 root_access_key = \"root\"
-root_secret_key = \"hunter2\"
+root_secret_key = \"hunter2hunter2\"
 [under_store]
 url = \"s3://?endpoint=http://127.0.0.1:1\"
 access_key = \"AK\"

@@ -2,7 +2,7 @@
 
 use forebay_types::{BucketName, PolicyRule, PolicySet, WriteMode};
 
-use super::problem::{Problem, closest, in_one_line};
+use super::problem::{Problem, Problems, closest, in_one_line};
 use super::sources::Sourced;
 
 /// A setting of a policy, for the reference and for suggestions.
@@ -39,9 +39,22 @@ pub(crate) const POLICY_KEYS: [PolicyKey; 15] = [
     key("durability", "`fsync`, `os`", "When a write counts as durable: after `fdatasync`, or when the operating system has it. Default `fsync`."),
 ];
 
-/// Reads the rules. `mode` overrides the write mode of the rule for `/`. `has_others`: the worker is one of a cluster.
-pub(crate) fn rules(tables: &[Sourced], mode: Option<WriteMode>, has_others: bool) -> Result<Vec<PolicyRule>, Problem> {
-    let mut rules = tables.iter().map(rule).collect::<Result<Vec<_>, _>>()?;
+/// # Errors
+/// All that is wrong with single tables.
+pub(crate) fn read(tables: &[Sourced]) -> Result<Vec<PolicyRule>, Problem> {
+    let mut problems = Problems::default();
+    let rules = tables.iter().filter_map(|table| problems.take(rule(table))).collect();
+    problems.result().map(|()| rules)
+}
+
+/// Checks the rules of `tables` together. `mode` overrides the write mode of the rule for `/`. `has_others`: the worker
+/// is one of a cluster.
+pub(crate) fn in_force(
+    mut rules: Vec<PolicyRule>,
+    tables: &[Sourced],
+    mode: Option<WriteMode>,
+    has_others: bool,
+) -> Result<Vec<PolicyRule>, Problem> {
     if let Some(mode) = mode {
         match rules.iter_mut().find(|rule| rule.path == "/") {
             Some(rule) => rule.write_mode = Some(mode),
@@ -95,14 +108,17 @@ fn rule(table: &Sourced) -> Result<PolicyRule, Problem> {
     let Some(content) = table.value.as_table() else {
         return Err(Problem(format!("{origin}[[policy]] must be a table")));
     };
-    if let Some(unknown) = content.keys().find(|key| names().all(|name| name != key.as_str())) {
-        return Err(Problem::unknown(origin, unknown, names()));
-    }
+    let mut problems = Problems::default();
     // One key at a time, so that the message can name it.
     for (name, value) in content {
+        if names().all(|known| known != name) {
+            problems.take(Err::<(), _>(Problem::unknown(origin, name, names())));
+            continue;
+        }
         let alone = toml::Table::from_iter([("path".to_owned(), "/".into()), (name.clone(), value.clone())]);
-        alone.try_into::<PolicyRule>().map_err(|error| wrong(table, name, value, &error))?;
+        problems.take(alone.try_into::<PolicyRule>().map_err(|error| wrong(table, name, value, &error)));
     }
+    problems.result()?;
     content.clone().try_into().map_err(|_| Problem(format!("{origin}[[policy]] has no path")))
 }
 

@@ -1,4 +1,4 @@
-//! What is wrong with a configuration, in one line that names the place, the setting and the value.
+//! What is wrong with a configuration: a line for each mistake, which names the place, the setting and the value.
 
 use std::fmt;
 
@@ -11,7 +11,7 @@ pub(crate) enum Origin {
     Flag { name: &'static str },
 }
 
-/// One line for the operator.
+/// One line for the operator, or one for each of several mistakes.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub(crate) struct Problem(pub(crate) String);
@@ -30,6 +30,32 @@ impl Problem {
     pub(crate) fn unknown<'a>(origin: &Origin, name: &str, known: impl Iterator<Item = &'a str>) -> Self {
         let hint = closest(name, known).map(|other| format!("; did you mean {other:?}?")).unwrap_or_default();
         Self(format!("{origin}there is no setting {name:?}{hint}"))
+    }
+}
+
+/// Mistakes that do not depend on each other, collected so that one run tells all of them.
+#[derive(Debug, Default)]
+pub(crate) struct Problems(Vec<Problem>);
+
+impl Problems {
+    /// Keeps what is wrong, and passes on what is not. Mistakes that read alike are kept once.
+    pub(crate) fn take<T>(&mut self, result: Result<T, Problem>) -> Option<T> {
+        match result {
+            Ok(value) => Some(value),
+            Err(problem) => {
+                if !self.0.contains(&problem) {
+                    self.0.push(problem);
+                }
+                None
+            }
+        }
+    }
+
+    /// # Errors
+    /// All that were taken, each on its own line.
+    pub(crate) fn result(self) -> Result<(), Problem> {
+        let lines: Vec<_> = self.0.into_iter().map(|Problem(line)| line).collect();
+        if lines.is_empty() { Ok(()) } else { Err(Problem(lines.join("\n"))) }
     }
 }
 

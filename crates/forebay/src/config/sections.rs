@@ -19,6 +19,8 @@ use super::problem::Origin;
 /// A configuration that has been checked as far as that goes without touching a disk or the network.
 #[derive(Debug)]
 pub(crate) struct Config {
+    /// The file that it comes from, as it was given.
+    pub(crate) file: Option<String>,
     pub(crate) server: Server,
     pub(crate) store: Store,
     pub(crate) cache: forebay_cache::Settings,
@@ -33,6 +35,8 @@ pub(crate) struct Config {
     pub(crate) moved_buckets: MovedBuckets,
     /// Where S3 under stores without an endpoint are, when the environment says that.
     pub(crate) inherited_endpoint: Option<String>,
+    /// The Hadoop configuration of under stores in HDFS that name none, when the environment has one.
+    pub(crate) inherited_hadoop_conf_dir: Option<String>,
     pub(crate) limits: GovernorSettings,
     pub(crate) s3: S3Settings,
     pub(crate) cluster: Cluster,
@@ -180,6 +184,10 @@ pub(crate) struct MovedBuckets {
 impl MovedBuckets {
     pub(crate) fn contain(&self, bucket: &BucketName) -> bool {
         self.are_all || self.names.contains(bucket)
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        !self.are_all && self.names.is_empty()
     }
 }
 

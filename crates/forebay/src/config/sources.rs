@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use toml::de::{DeTable, DeValue};
+use toml::de::{DeString, DeTable, DeValue};
 use toml::{Spanned, Table, Value};
 
 use super::kind::Kind;
-use super::problem::{Origin, Problem};
+use super::problem::{Origin, Problem, Problems};
 use super::table::{self, SECTIONS, SETTINGS, Setting};
 
 const DATA_DIRS: (&str, &str) = ("store", "data_dirs");
@@ -78,11 +78,12 @@ impl Sources {
 
     /// Lays the variables `FOREBAY_SECTION_KEY` over what is there. An empty variable counts as not set.
     pub(crate) fn environment(&mut self, variables: &BTreeMap<String, String>) -> Result<(), Problem> {
-        self.state_directory(variables)?;
+        let mut problems = Problems::default();
+        problems.take(self.state_directory(variables));
         for setting in SETTINGS {
             let variable = setting.variable();
             if let Some(text) = variables.get(&variable).filter(|text| !text.is_empty()) {
-                self.set_text(setting, text, Origin::Environment { variable })?;
+                problems.take(self.set_text(setting, text, Origin::Environment { variable }));
             }
         }
         let known: Vec<_> = SETTINGS.iter().map(Setting::variable).collect();
@@ -95,7 +96,7 @@ impl Sources {
                 self.warnings.push(Problem::unknown(&origin, variable, known).to_string());
             }
         }
-        Ok(())
+        problems.result()
     }
 
     /// Where systemd gives the server a directory (`StateDirectory=`), the store is in it, unless the file says more.
@@ -111,23 +112,27 @@ impl Sources {
     }
 
     /// Lays a file over what is there. `name` is what problems call it.
+    ///
+    /// # Errors
+    /// All mistakes in the order of the file, but only the first that makes it no TOML.
     pub(crate) fn file(&mut self, name: &str, text: &str) -> Result<(), Problem> {
         let file = File { name, text };
         let spans = DeTable::parse(text).map_err(|e| file.syntax(&e))?;
         let values: Table = toml::from_str(text).map_err(|e| file.syntax(&e))?;
         let sections = || SECTIONS.iter().map(|(name, _)| *name).chain(["mounts", "policy"]);
-        for (key, value) in spans.get_ref() {
+        let mut problems = Problems::default();
+        for (key, value) in in_order(spans.get_ref()) {
             let content = &values[key.get_ref().as_ref()];
-            match key.get_ref().as_ref() {
-                "mounts" => self.file_mounts(&file, value, content)?,
-                "policy" => self.file_policies(&file, value, content)?,
+            problems.take(match key.get_ref().as_ref() {
+                "mounts" => self.file_mounts(&file, value, content),
+                "policy" => self.file_policies(&file, value, content),
                 section if sections().any(|known| known == section) => {
-                    self.file_section(&file, section, value, content)?
+                    self.file_section(&file, section, value, content)
                 }
-                other => return Err(Problem::unknown(&file.origin(key.span()), other, sections())),
-            }
+                other => Err(Problem::unknown(&file.origin(key.span()), other, sections())),
+            });
         }
-        Ok(())
+        problems.result()
     }
 
     fn file_section(
@@ -138,15 +143,16 @@ impl Sources {
         content: &Value,
     ) -> Result<(), Problem> {
         let (spans, content) = file.table(section, spans, content)?;
-        for (key, span) in spans {
+        let mut problems = Problems::default();
+        for (key, span) in in_order(spans) {
             let name = key.get_ref().as_ref();
-            let origin = file.origin(key.span());
-            let Some(setting) = table::find(section, name) else {
-                return Err(Problem::unknown(&origin, name, table::in_section(section).map(|setting| setting.key)));
-            };
-            self.set(setting, content[name].clone(), file.origin(span.span()))?;
+            let known = table::in_section(section).map(|setting| setting.key);
+            problems.take(match table::find(section, name) {
+                Some(setting) => self.set(setting, content[name].clone(), file.origin(span.span())),
+                None => Err(Problem::unknown(&file.origin(key.span()), name, known)),
+            });
         }
-        Ok(())
+        problems.result()
     }
 
     fn file_mounts(&mut self, file: &File<'_>, spans: &Spanned<DeValue<'_>>, content: &Value) -> Result<(), Problem> {
@@ -168,6 +174,13 @@ impl Sources {
         }
         Ok(())
     }
+}
+
+/// What a table holds, as it stands in the file.
+fn in_order<'s, 'i>(table: &'s DeTable<'i>) -> Vec<(&'s Spanned<DeString<'i>>, &'s Spanned<DeValue<'i>>)> {
+    let mut entries: Vec<_> = table.iter().collect();
+    entries.sort_by_key(|(key, _)| key.span().start);
+    entries
 }
 
 /// A configuration file under examination.

@@ -94,7 +94,7 @@ pub(crate) const SETTINGS: &[Setting] = &[
         "Most S3 connections of one address at once, or of one /64 of IPv6; more are closed. `0`: half of `connections_max`. Behind a proxy, all come from its address."),
     setting("server", "users_file", Kind::Path, "", "TOML file of users, access keys and grants. It is watched."),
     setting("server", "root_access_key", Kind::AccessKey, "", "Access key of the root user, who may do everything."),
-    setting("server", "root_secret_key", Kind::Secret, "", "Secret key of the root user."),
+    setting("server", "root_secret_key", Kind::Secret, "", "Secret key of the root user: 8 characters or more."),
     setting("server", "tls_cert", Kind::Path, "", "PEM file of the certificate chain of the S3 listener. With `tls_key` it turns TLS on."),
     setting("server", "tls_key", Kind::Path, "", "PEM file of the certificate's private key."),
     setting("server", "admin_tls", Kind::Flag, "false", "Serve `server.admin_listen` over TLS too, with the same certificate."),

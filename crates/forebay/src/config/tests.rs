@@ -100,7 +100,7 @@ fn variables_give_every_kind_of_value() {
         ("FOREBAY_CACHE_PERSIST_CONCURRENCY", "3"),
         ("FOREBAY_CACHE_SETTLE_TIME", "5 s"),
         ("FOREBAY_ROOT_ACCESS_KEY", "root"),
-        ("FOREBAY_ROOT_SECRET_KEY", "hunter2"),
+        ("FOREBAY_ROOT_SECRET_KEY", "hunter2hunter2"),
         ("FOREBAY_SERVER_DOMAIN", ""),
     ];
     let config = load_with("", &variables, &Overrides::default()).unwrap();
@@ -146,6 +146,59 @@ fn impossible_values_are_refused_with_line_setting_and_value() {
         &["forebay.toml:2", "under_store.url", "file://, s3:// or hdfs://"],
     );
     check_refused("[server\n", &["forebay.toml:1"]);
+}
+
+#[test]
+fn all_mistakes_of_a_file_are_told_at_once_in_its_order() {
+    let text = "[store]\nsize = \"120%\"\nsegment_sise = \"1 MiB\"\n[sever]\nlisten = \"x\"\n\
+                [cache]\nsettle_time = 30\npage_size = \"1 KiB\"\n\
+                [mounts]\nAB = \"file:///x\"\nlogs = \"ftp://x\"\n\
+                [[policy]]\npath = \"/\"\nwriteMod = \"WRITE_BACK\"\neviction = \"MRU\"\n";
+    let variables = [("FOREBAY_SERVER_LISTEN", "localhost")];
+    let problem = load_with(text, &variables, &flag("--region", "server", "region", "")).unwrap_err().to_string();
+    let told = [
+        "forebay.toml:2: store.size",
+        "forebay.toml:3: there is no setting \"segment_sise\"",
+        "forebay.toml:4: there is no setting \"sever\"",
+        "forebay.toml:7: cache.settle_time",
+        "forebay.toml:8: cache.page_size",
+        "FOREBAY_SERVER_LISTEN \"localhost\"",
+        "--region \"\"",
+        "forebay.toml:10: mounts.AB",
+        "forebay.toml:11: mounts.logs",
+        "forebay.toml:12: policy.eviction",
+        "forebay.toml:12: there is no setting \"writeMod\"",
+    ];
+    let lines: Vec<_> = problem.lines().collect();
+    assert_eq!(lines.len(), told.len(), "{problem}");
+    assert!(lines.iter().zip(told).all(|(line, told)| line.starts_with(told)), "{problem}");
+}
+
+#[test]
+fn all_contradictions_are_told_at_once() {
+    let text = "[server]\nadmin_listen = \"127.0.0.1:9700\"\ntls_cert = \"a.pem\"\n\
+                [cache]\npersist_backoff_min = \"2 h\"\n\
+                [store]\ndata_dirs = [\"/a\", \"/a\", \"/a\"]\nsize = \"1 KiB\"\n";
+    let problem = load(text).unwrap_err().to_string();
+    let told = [
+        "forebay.toml:3: server.tls_cert",
+        "forebay.toml:2: server.admin_listen",
+        "forebay.toml:5: cache.persist_backoff_min",
+        "forebay.toml:7: store.data_dirs",
+        "forebay.toml:8: store.size",
+    ];
+    let lines: Vec<_> = problem.lines().collect();
+    assert_eq!(lines.len(), told.len(), "{problem}");
+    assert!(lines.iter().zip(told).all(|(line, told)| line.starts_with(told)), "{problem}");
+}
+
+#[test]
+fn root_keys_that_are_guessed_are_refused() {
+    let with = |secret: &str| format!("[server]\nroot_access_key = \"root\"\nroot_secret_key = \"{secret}\"\n");
+    check_refused(&with("r"), &["forebay.toml:3: server.root_secret_key: must have 8 characters or more", "openssl"]);
+    let problem = load(&with("hunter2")).unwrap_err().to_string();
+    assert!(problem.contains("8 characters") && !problem.contains("hunter2"), "{problem}");
+    load(&with("hunter22")).unwrap();
 }
 
 #[test]
@@ -398,7 +451,7 @@ fn mode_is_laid_over_the_rule_of_the_root() {
 
 #[test]
 fn secrets_are_neither_in_problems_nor_in_debug_output() {
-    let text = "[server]\nroot_access_key = \"root\"\nroot_secret_key = \"hunter2\"\n\
+    let text = "[server]\nroot_access_key = \"root\"\nroot_secret_key = \"hunter2hunter2\"\n\
                 [under_store]\naccess_key = \"a\"\nsecret_key = \"hunter2\"\nsession_token = \"hunter2\"\n\
                 [mounts]\nlogs = { url = \"file:///x\", access_key = \"a\", secret_key = \"hunter2\" }\n";
     let shown = format!("{:?}", load(text).unwrap());

@@ -52,6 +52,8 @@ pub(super) struct Facts {
     pub(super) replaced_rules: Option<ReplacedRules>,
     /// The engine of the cluster does not answer.
     pub(super) is_cut_off: bool,
+    /// Members of the engine that may return stale reads.
+    pub(super) old_engines: Vec<String>,
     /// Of other workers of the cluster.
     pub(super) differences: BTreeMap<String, Difference>,
 }
@@ -119,6 +121,7 @@ pub(super) fn conditions(facts: &Facts) -> Vec<Condition> {
         policies_replaced(facts.replaced_rules),
         disks_full(facts),
         cut_off(facts.is_cut_off),
+        old_engines(&facts.old_engines),
         other_settings(&facts.differences),
         other_clocks(&facts.differences),
     ];
@@ -141,6 +144,16 @@ fn cut_off(is_cut_off: bool) -> Condition {
         subject: String::new(),
         title: is_cut_off.then(|| "the engine of the cluster does not answer: all keys get 503".to_owned()),
         cure: "See that etcd runs and that this machine reaches it (cluster.engine; `forebay cluster status` shows each member). The worker resumes by itself, and nothing is lost",
+    }
+}
+
+fn old_engines(members: &[String]) -> Condition {
+    Condition {
+        id: "cluster-engine-old",
+        severity: Severity::Warning,
+        subject: String::new(),
+        title: (!members.is_empty()).then(|| format!("etcd may return outdated reads: {}", members.join(", "))),
+        cure: "Upgrade etcd to 3.6.9 or newer, one member after the other. After a restart, an older member may answer with a state from before: a worker could serve outdated records of slots that it takes over",
     }
 }
 

@@ -54,26 +54,24 @@ struct Kept {
 }
 
 impl Unfetched {
-    /// Returns the ticket. `None`: there are too many.
-    fn add(&self, answer: Response<PeerBody>, env: &Env) -> Option<String> {
-        // Nobody guesses it, and no other process gives it away again.
-        let ticket = env.random.hex_id();
+    /// `false`: there are too many.
+    fn add(&self, ticket: &str, answer: Response<PeerBody>, env: &Env) -> bool {
         let is_fetched = CancellationToken::new();
         {
             let mut answers = self.answers.lock();
             if answers.len() >= UNFETCHED_MAX {
-                return None;
+                return false;
             }
-            answers.insert(ticket.clone(), Kept { answer, _is_fetched: is_fetched.clone().drop_guard() });
+            answers.insert(ticket.to_owned(), Kept { answer, _is_fetched: is_fetched.clone().drop_guard() });
         }
-        let (clock, unfetched, expired) = (Arc::clone(&env.clock), self.clone(), ticket.clone());
+        let (clock, unfetched, expired) = (Arc::clone(&env.clock), self.clone(), ticket.to_owned());
         forebay_env::spawn(async move {
             if is_fetched.run_until_cancelled(clock.sleep(FETCHED_WITHIN)).await.is_some() {
                 tracing::debug!("an answer was not fetched by the worker that has asked");
                 drop(unfetched.take(&expired));
             }
         });
-        Some(ticket)
+        true
     }
 
     pub(crate) fn take(&self, ticket: &str) -> Option<Response<PeerBody>> {
@@ -104,13 +102,25 @@ impl Unfetched {
 /// What answers the requests of a connection.
 pub(crate) struct Answerer {
     /// The name of this worker.
-    pub(crate) own: Arc<str>,
-    pub(crate) requests: Arc<dyn ClientRequests>,
-    pub(crate) unfetched: Unfetched,
-    pub(crate) env: Env,
+    own: Arc<str>,
+    requests: Arc<dyn ClientRequests>,
+    unfetched: Unfetched,
+    env: Env,
+    /// With what the tickets of its answers begin. Nobody guesses it, and no other connection has the same.
+    tickets: String,
 }
 
 impl Answerer {
+    pub(crate) fn new(own: Arc<str>, requests: Arc<dyn ClientRequests>, unfetched: Unfetched, env: Env) -> Self {
+        let tickets = env.random.hex_id();
+        Self { own, requests, unfetched, env, tickets }
+    }
+
+    /// The ticket of the answer to a request.
+    fn ticket(&self, number: u64) -> String {
+        format!("{}-{number}", self.tickets)
+    }
+
     /// Answers until the other end closes the connection. After `stop` it refuses what comes, and the other end closes
     /// the connection when all that came before is answered.
     ///
@@ -159,11 +169,11 @@ impl Answerer {
                     };
                     let invalid = || io::Error::new(io::ErrorKind::InvalidData, "a frame without a number");
                     match codec::read_asked(frame).ok_or_else(invalid)? {
-                        Asked::Cancel(number) => {
-                            if let Some(request) = in_flight.remove(&number) {
-                                request.abort();
-                            }
-                        }
+                        Asked::Cancel(number) => match in_flight.remove(&number) {
+                            Some(request) => request.abort(),
+                            // Its answer may wait, and nobody fetches it any more.
+                            None => drop(self.unfetched.take(&self.ticket(number))),
+                        },
                         Asked::Request(number, request) => {
                             let Some(room) = room.take() else { continue };
                             let refuses = is_stopping || in_flight.len() >= REQUESTS_MAX;
@@ -237,9 +247,10 @@ impl Answerer {
 
     /// Keeps an answer until it is fetched.
     fn keep(&self, number: u64, answer: Response<PeerBody>) -> Bytes {
-        match self.unfetched.add(answer, &self.env) {
-            Some(ticket) => codec::waits(number, &ticket),
-            None => {
+        let ticket = self.ticket(number);
+        match self.unfetched.add(&ticket, answer, &self.env) {
+            true => codec::waits(number, &ticket),
+            false => {
                 tracing::warn!("an answer to another worker was dropped: too many wait to be fetched");
                 codec::broken(number)
             }
@@ -259,7 +270,7 @@ mod tests {
     use crate::message::RequestBody;
     use crate::requests::Origin;
 
-    /// Counts requests that have ended, and has no answer to them.
+    /// Counts requests that have ended, and has no answer to them but one that does not fit in a frame.
     #[derive(Default)]
     struct Counting {
         begun: AtomicUsize,
@@ -276,13 +287,16 @@ mod tests {
             tokio::task::yield_now().await;
             self.ended.fetch_add(1, Ordering::Relaxed);
             assert_ne!(request.uri(), "/panic", "as asked");
+            if request.uri() == "/long" {
+                return Ok(Response::new(whole_body(Bytes::from(vec![7; BODY_BYTES_MAX + 1]))));
+            }
             Err(io::Error::other("it has no answer"))
         }
     }
 
     fn answerer(requests: &Arc<Counting>) -> Answerer {
         let (requests, unfetched) = (Arc::clone(requests) as _, Unfetched::default());
-        Answerer { own: "b".into(), requests, unfetched, env: Env::real() }
+        Answerer::new("b".into(), requests, unfetched, Env::real())
     }
 
     fn question(number: u64, to: &str, target: &str) -> Bytes {
@@ -373,10 +387,32 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn an_answer_whose_client_has_gone_is_not_kept() {
+        let (mut near, far) = tokio::io::duplex(1 << 10);
+        let (answerer, stop) = (answerer(&Arc::default()), CancellationToken::new());
+        let cancel = async {
+            near.write_all(&framed(&question(7, "b", "/long"))).await.unwrap();
+            let waits = framed(&codec::waits(7, &answerer.ticket(7)));
+            let mut answer = vec![0; waits.len()];
+            near.read_exact(&mut answer).await.unwrap();
+            assert_eq!(answer, waits);
+            assert_eq!(answerer.unfetched.answers.lock().len(), 1);
+            near.write_all(&framed(&codec::cancel(7))).await.unwrap();
+            near.shutdown().await.unwrap();
+        };
+        let ((), ended) = futures::future::join(cancel, answerer.serve(far, &stop)).await;
+        assert!(ended.is_ok(), "{ended:?}");
+        assert!(answerer.unfetched.answers.lock().is_empty());
+    }
+
+    #[tokio::test]
     async fn an_answer_is_fetched_once_and_is_not_kept_for_long() {
         let (env, clock) = Env::simulated(1);
         let unfetched = Unfetched::default();
-        let add = || unfetched.add(Response::new(whole_body(Bytes::new())), &env);
+        let add = || {
+            let ticket = env.random.hex_id();
+            unfetched.add(&ticket, Response::new(whole_body(Bytes::new())), &env).then_some(ticket)
+        };
         let (first, second) = (add().unwrap(), add().unwrap());
         assert!(unfetched.take(&first).is_some() && unfetched.take(&first).is_none());
         let mut none = pin!(unfetched.until_none());

@@ -203,7 +203,8 @@ pub struct Forgotten {
     /// Forgotten by this start.
     pub now: usize,
     /// Whether the directories forgotten now may have known more than the last snapshot, because there was no clean
-    /// stop before. What they knew is lost, deletes included: older objects and values may be back.
+    /// stop before; or whether a directory was ever forgotten, and there is no snapshot. What they knew is lost,
+    /// deletes included: older objects and values may be back.
     pub has_lost_changes: bool,
 }
 
@@ -325,7 +326,7 @@ fn check_known(found: &[DirectoryAtStart], members: &Members) -> Result<()> {
         let newest =
             lists().find(|(_, list)| *list == members).map_or_else(String::new, |(found, _)| found.disk.label());
         return Err(one.refused(&format!(
-            "{newest} belongs to the same store, and each of them was started without the other. Take out the one whose data is out of date"
+            "{newest} belongs to the same store, and each of them was started without the other. Remove the one whose data is out of date from store.data_dirs; emptied, it can be added again"
         )));
     }
     for directory in found {
@@ -379,9 +380,10 @@ fn missing(absent: &str, empty: &str) -> String {
 
 impl Roll {
     /// `was_closed`: whether a clean stop came before.
-    pub(crate) fn forgotten(&self, was_closed: bool) -> Forgotten {
+    pub(crate) fn forgotten(&self, was_closed: bool, has_snapshot: bool) -> Forgotten {
         let now = self.members.forgotten() - self.forgotten_before;
-        Forgotten { before: self.forgotten_before, now, has_lost_changes: now > 0 && !was_closed }
+        let has_lost_changes = (now > 0 && !was_closed) || (self.is_incomplete() && !has_snapshot);
+        Forgotten { before: self.forgotten_before, now, has_lost_changes }
     }
 
     /// Whether a directory was ever forgotten, by this start or an earlier one. The remaining segments may then show

@@ -121,7 +121,7 @@ pub(crate) fn check(witnesses: &[Witness]) -> Result<()> {
             Seen::Start(start) if start.number == last.number => {
                 let newest = &newest.label;
                 let problem = format!(
-                    "{label}: {newest} belongs to the same store, and each of them was started without the other. Take out the one whose data is out of date"
+                    "{label}: {newest} belongs to the same store, and each of them was started without the other. Remove the one whose data is out of date from store.data_dirs; emptied, it can be added again"
                 );
                 return Err(Error::new(ErrorKind::Invalid, problem));
             }

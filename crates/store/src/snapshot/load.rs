@@ -36,13 +36,15 @@ pub(crate) struct Snapshot {
     pub(crate) rows: u64,
 }
 
-/// The newest snapshot of the directories, if it is sound, and whether any is damaged.
+/// The newest snapshot of the directories, if it is sound, and whether any is damaged or only an older one is left:
+/// `released_by` is the next sequence of the last one for which logs were released.
 ///
 /// # Errors
 /// `Invalid` when its format is newer than this code.
 pub(crate) async fn load_snapshot(
     directories: &[Arc<Directory>],
     hasher: &HashState,
+    released_by: u64,
 ) -> Result<(Option<Snapshot>, bool)> {
     let mut is_damaged = false;
     let mut unusable = |error: Error| match error.kind {
@@ -63,6 +65,10 @@ pub(crate) async fn load_snapshot(
     // Older ones are not used: logs that they need may be gone.
     let newest = begun.iter().map(|(_, reading)| reading.snapshot.next_sequence).max();
     begun.retain(|(_, reading)| Some(reading.snapshot.next_sequence) == newest);
+    if newest.is_some_and(|newest| newest < released_by) {
+        begun.clear();
+        unusable(Error::new(ErrorKind::Corrupt, "only an older snapshot is left, and logs that it needs may be gone"))?;
+    }
     let held_in: Vec<u16> = begun.iter().map(|(directory, _)| directory.identity.number).collect();
     for (directory, reading) in begun {
         match reading.finish().await.map_err(|error| in_file(directory, NAME, error)) {

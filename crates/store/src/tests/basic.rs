@@ -175,7 +175,7 @@ async fn groups_are_counted_and_evicted_oldest_first() {
     assert!((3000..3600).contains(&all), "{all}");
     store.get(b"a").unwrap();
     store.get(b"c").unwrap();
-    assert_eq!(store.evict_group(7, 1), all / 3);
+    assert_eq!(store.evict_groups(&[7], 1), all / 3);
     assert!(store.peek(b"b").is_none(), "b was never read");
     assert_eq!(store.group_bytes(7), all - all / 3);
     store.regroup(&|key| match key {
@@ -188,8 +188,10 @@ async fn groups_are_counted_and_evicted_oldest_first() {
     assert!(!store.evict(b"c", Generation(0)));
     assert_eq!((store.group_bytes(8), store.usage().objects), (0, 2));
     store.commit(Commit { publish: vec![staged], ..Commit::default() }, Durability::Fsync).await.unwrap();
-    assert_eq!(store.evict_group(7, u64::MAX), 0, "pinned objects stay, and so do those of other groups");
+    assert_eq!(store.evict_groups(&[7], u64::MAX), 0, "pinned objects stay, and so do those of other groups");
     assert_eq!(store.usage().objects, 3);
+    assert_eq!(store.evict_groups(&[9, 8, 7], u64::MAX), all / 3, "the one object of these groups that is not pinned");
+    assert_eq!((store.group_bytes(9), store.usage().objects), (0, 2));
     super::counts::check_counts(&store);
 }
 

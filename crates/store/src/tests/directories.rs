@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::reclaim::reclaim_in;
 use super::*;
 use crate::directory::IdentityFile;
 use crate::log::Until;
@@ -183,6 +184,31 @@ async fn a_copy_of_an_older_snapshot_is_not_used() {
     let store = start(&disks).await.unwrap();
     assert_eq!(disks[1].contents("snapshot"), None, "the older one is removed before anything relies on the newer");
     assert_eq!(value(&store, "value 1").unwrap(), "newer");
+}
+
+/// The newest one can't be read. Reclaim has deleted a log that the older one needs.
+#[tokio::test]
+async fn an_older_snapshot_that_could_not_be_removed_is_not_used() {
+    let disks = [MemoryDisk::default(), MemoryDisk::default()];
+    let store = start(&disks).await.unwrap();
+    let publish = vec![stage_in(&store, 1, "gone", &body(0)).await];
+    store.commit(Commit { publish, ..Commit::default() }, Durability::Fsync).await.unwrap();
+    store.inner.snapshot().await.unwrap();
+    disks[0].fail_removes(true);
+    store.inner.volumes[0].directory.fail("a test says so");
+    let log = &store.inner.volumes[1].log;
+    log.seal().await.unwrap();
+    forget(&store, "gone").await;
+    let deletes = log.end().segment;
+    log.seal().await.unwrap();
+    store.inner.snapshot().await.unwrap();
+    assert!(disks.iter().all(|disk| disk.contents("snapshot").is_some()), "the older one is still there");
+    reclaim_in(&store, 1, deletes).await.unwrap();
+    disks.iter().for_each(MemoryDisk::kill);
+    // In the beginning, which says which one is newer.
+    disks[1].flip_bit("snapshot", 0, 1);
+    let store = start(&disks).await.unwrap();
+    assert!(store.peek(b"gone").is_none(), "a deleted object is back");
 }
 
 #[tokio::test]
@@ -531,6 +557,40 @@ async fn a_clean_stop_is_marked_until_the_next_start() {
     disks[0].remove("snapshot").await.unwrap();
     let forget = vec![id(&disks[1]).await];
     assert!(start_without(&disks[..1], forget).await.unwrap().forgotten().has_lost_changes);
+}
+
+/// The operator has removed them because they were damaged. What the forgotten directory knew was in them alone.
+#[tokio::test]
+async fn without_snapshots_a_store_that_has_forgotten_a_directory_has_lost_changes() {
+    let disks = two_directories().await;
+    let forget = vec![id(&disks[1]).await];
+    start_without(&disks[..1], forget.clone()).await.unwrap().close().await.unwrap();
+    disks[0].remove("snapshot").await.unwrap();
+    let store = start_without(&disks[..1], forget.clone()).await.unwrap();
+    assert_eq!(store.forgotten(), Forgotten { before: 1, now: 0, has_lost_changes: true });
+    store.close().await.unwrap();
+    let store = start_without(&disks[..1], forget).await.unwrap();
+    assert_eq!(store.forgotten(), Forgotten { before: 1, now: 0, has_lost_changes: false });
+}
+
+/// Otherwise the other directory continues, and when it is lost, the mark says that there was nothing to lose.
+#[tokio::test]
+async fn a_mark_of_a_clean_stop_that_stays_ends_the_start() {
+    let disks = two_directories().await;
+    disks[0].fail_removes(true);
+    check_error(start(&disks).await, ErrorKind::Failed, "could not take away the mark of a clean stop");
+    disks[0].fail_removes(false);
+    let store = start(&disks).await.unwrap();
+    put(&store, "more", &body(1)).await;
+    disks.iter().for_each(MemoryDisk::kill);
+    let forget = vec![id(&disks[1]).await];
+    assert!(start_without(&disks[..1], forget).await.unwrap().forgotten().has_lost_changes);
+
+    // Alone, it takes no writes, so nothing comes after the clean stop.
+    let disk = MemoryDisk::default();
+    open(&disk).await.close().await.unwrap();
+    disk.fail_removes(true);
+    assert!(open(&disk).await.health()[0].failed.as_ref().unwrap().contains("mark of a clean stop"));
 }
 
 /// Another disk with the same files.

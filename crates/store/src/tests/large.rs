@@ -93,6 +93,25 @@ async fn a_sparse_object_is_filled_page_by_page() {
     assert_eq!(read(&store, "a").await.unwrap(), data);
 }
 
+/// A copy of its extents for each new one would take a large object quadratic time.
+#[tokio::test]
+async fn a_sparse_object_that_nobody_reads_is_filled_in_place() {
+    let disk = MemoryDisk::default();
+    let store = open(&disk).await;
+    let object = NewObject { pinned: false, ..named(&store, "a", 10_000) };
+    let generation = object.generation;
+    let writer = store.writer(Class::Fill, 0).await.unwrap();
+    store.publish_fill(writer.finish(object).await.unwrap()).await.unwrap();
+    let place = || Arc::as_ptr(store.peek(b"a").unwrap().entry());
+    let before = place();
+    assert!(store.fill(b"a", generation, 0, pattern(1, 1000)).await.unwrap());
+    assert_eq!(place(), before);
+    let reader = store.peek(b"a").unwrap();
+    assert!(store.fill(b"a", generation, 1000, pattern(2, 1000)).await.unwrap());
+    assert_eq!((reader.cached_bytes(), store.peek(b"a").unwrap().cached_bytes()), (1000, 2000));
+    super::counts::check_counts(&store);
+}
+
 #[tokio::test]
 async fn fills_may_be_lost_and_are_never_wrong() {
     let (mut lost, mut kept) = (0, 0);

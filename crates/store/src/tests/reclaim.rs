@@ -253,8 +253,41 @@ pub(super) async fn reclaim_in(store: &Store, directory: usize, number: u32) -> 
     let carried = Carried::Worthwhile { bytes_max: carried_max(&victim) };
     store.inner.reclaim(directory, &victim, carried, members).await?;
     // As the snapshot that releases it would have done.
-    directory.log_list.settle(directory.disk.as_ref(), number + 1).await.unwrap();
+    directory.log_list.settle(directory.disk.as_ref(), number + 1, 0).await.unwrap();
     Ok(())
+}
+
+/// Pages of the read cache may be much longer than the extents of the settings, and so may those of earlier settings.
+#[tokio::test]
+async fn few_long_extents_are_carried_at_once() {
+    let disk = MemoryDisk::default();
+    let settings = |extent_bytes_max| Settings {
+        capacity_bytes: vec![512 << 20],
+        segment_bytes: 32 << 20,
+        extent_bytes_max,
+        ..small()
+    };
+    let store = try_open_all(std::slice::from_ref(&disk), settings(10 << 20)).await.unwrap();
+    for index in 0..3 {
+        put(&store, &format!("o{index}"), &pattern(index, 10 << 20)).await;
+    }
+    store.close().await.unwrap();
+    let store = try_open_all(std::slice::from_ref(&disk), settings(1 << 20)).await.unwrap();
+    // The copies go to the same segment, which is begun before syncs are held.
+    put(&store, "other", &pattern(9, 20_000)).await;
+    let bulk = files(&disk, ".bulk").await;
+    let length = || disk.contents(&bulk[1]).unwrap().len();
+    let (victim, before) = (bulk[0][..8].parse().unwrap(), length());
+    disk.hold_syncs(true);
+    let reclaiming = store.clone();
+    let reclaiming = forebay_env::spawn(async move { reclaim_now(&reclaiming, victim).await });
+    settle().await;
+    assert_eq!((length() - before) >> 20, 20, "MiB of copies that wait for their sync");
+    disk.hold_syncs(false);
+    reclaiming.join().await.unwrap();
+    for index in 0..3 {
+        assert_eq!(read(&store, &format!("o{index}")).await.unwrap(), pattern(index, 10 << 20));
+    }
 }
 
 /// Fills the current log, so that the next one begins.

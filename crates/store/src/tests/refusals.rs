@@ -141,7 +141,8 @@ async fn a_segment_under_another_name_is_refused() {
 async fn segments_without_an_identity_are_refused() {
     let disk = closed_store().await;
     disk.remove("identity").await.unwrap();
-    check_refused(&[disk], ErrorKind::Corrupt, "segments without an identity").await;
+    let says = "segments without an identity: the file `identity` is missing. Put it back, or give up what only this directory holds: put an empty one in its place";
+    check_refused(&[disk], ErrorKind::Corrupt, says).await;
 }
 
 #[tokio::test]

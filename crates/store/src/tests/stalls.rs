@@ -193,6 +193,44 @@ async fn a_snapshot_leaves_out_the_fills_that_were_given_up() {
     assert!(store.peek(b"key").is_none());
 }
 
+/// Reclaim waits for a commit of a key that it carries, and that commit for its disk. Others share the lock of the key.
+#[tokio::test]
+async fn commits_do_not_wait_behind_reclaim_for_a_disk_that_does_not_answer() {
+    let disks = [MemoryDisk::default(), MemoryDisk::default()];
+    let (env, clock) = Env::simulated(1);
+    let both = disks.iter().map(|disk| Arc::new(disk.clone()) as Arc<dyn Disk>).collect();
+    let settings = Settings { capacity_bytes: vec![4 << 20; 2], ..small() };
+    let store = Store::open(env, both, settings, None).await.unwrap();
+    disks[0].hold_syncs(true);
+    let waiting = [begin_put(&store, "a", 100), begin_put(&store, "b", 100)];
+    // What a commit holds that waits for this disk.
+    let of_commit = Commit { forget: vec![Bytes::from_static(b"key")], ..Commit::default() };
+    let held = store.inner.uncarried(&of_commit).await;
+    let inner = Arc::clone(&store.inner);
+    let carrying = forebay_env::spawn(async move {
+        drop(inner.carry_lock(b"key").await);
+    });
+    settle().await;
+    clock.advance(STALLED_AFTER);
+    settle().await;
+    assert_eq!(store.stalled(), Stalled::Somewhere);
+    let forgetting = store.clone();
+    let forgotten = forebay_env::spawn(async move { forget(&forgetting, "key").await });
+    settle().await;
+    assert!(forgotten.is_finished(), "it goes to the other disk");
+    assert!(!carrying.is_finished());
+    drop(held);
+    clock.advance(STALLED_AFTER);
+    settle().await;
+    assert!(carrying.is_finished(), "the lock is free, whatever the disk does");
+    carrying.join().await;
+    forgotten.join().await;
+    disks[0].hold_syncs(false);
+    for put in waiting {
+        put.join().await.unwrap();
+    }
+}
+
 /// Many bodies share the memory for waiting bytes. The last one waits for a long time, although no disk is stalled.
 #[tokio::test]
 async fn a_busy_disk_is_waited_for() {

@@ -198,6 +198,36 @@ async fn one_failed_directory_leaves_the_others_at_work() {
     }
 }
 
+/// A segment whose name may not survive gets no acknowledged record: neither the first one of a start nor a later one.
+#[tokio::test]
+async fn what_is_acknowledged_survives_a_failed_sync_of_the_directory() {
+    let body = |index: u64| pattern(index, if index.is_multiple_of(10) { 20_000 } else { 900 });
+    for (seed, begun) in (0..10).flat_map(|seed| [(seed, 0), (seed, 10)]) {
+        let disks = [MemoryDisk::default(), MemoryDisk::default()];
+        let store = try_open_all(&disks, two()).await.unwrap();
+        for index in 0..begun {
+            put(&store, &format!("o{index}"), &body(index)).await;
+        }
+        disks[0].fail_directory_syncs(u32::MAX);
+        let mut acked: Vec<u64> = (0..begun).collect();
+        for index in begun..200 {
+            match try_put(&store, &format!("o{index}"), &body(index)).await {
+                Ok(_) => acked.push(index),
+                Err(error) => assert_eq!(error.kind, ErrorKind::Failed, "{error}"),
+            }
+        }
+        assert!(acked.len() > 190, "the other directory continues: {}", acked.len());
+        let failed: Vec<_> = store.health().iter().map(|health| health.failed.is_some()).collect();
+        assert_eq!(failed, [true, false]);
+        drop(store);
+        disks.iter().for_each(|disk| disk.power_loss(seed));
+        let store = try_open_all(&disks, two()).await.unwrap();
+        for index in acked {
+            assert_eq!(read(&store, &format!("o{index}")).await, Some(body(index)), "seed {seed}, object {index}");
+        }
+    }
+}
+
 /// For two directories.
 fn two() -> Settings {
     Settings { capacity_bytes: vec![4 << 20, 4 << 20], ..small() }

@@ -16,14 +16,15 @@ use super::errors::failed;
 use super::meta;
 use super::own::{make_own, own};
 use super::tree::Tree;
-use crate::file_meta::FileMeta;
+use crate::file_meta::{FileIdentity, FileMeta};
 use crate::{ByteStream, Error, ErrorKind, Result, Upload};
 
 /// Bytes read or written at once.
 const CHUNK_BYTES: u64 = 1 << 20;
 
-/// Streams a range of an open file: one version, whatever happens to its name.
-pub(crate) fn stream(calls: DirectoryCalls, file: File, range: ByteRange) -> ByteStream {
+/// Streams a range of an open file: one version, whatever happens to its name. When another program writes into the
+/// file meanwhile, the stream ends with an error.
+pub(crate) fn stream(calls: DirectoryCalls, file: File, opened: FileIdentity, range: ByteRange) -> ByteStream {
     let file = Arc::new(file);
     let next = move |at: u64| {
         let (calls, file) = (calls.clone(), Arc::clone(&file));
@@ -32,7 +33,7 @@ pub(crate) fn stream(calls: DirectoryCalls, file: File, range: ByteRange) -> Byt
                 return None;
             }
             let length = CHUNK_BYTES.min(range.end - at);
-            let read = calls.read(move || read(&file, at, length as usize)).await;
+            let read = calls.read(move || read(&file, opened, at, length as usize)).await;
             // After an error the stream ends.
             let next = if read.is_ok() { at + length } else { range.end };
             Some((read, next))
@@ -41,9 +42,17 @@ pub(crate) fn stream(calls: DirectoryCalls, file: File, range: ByteRange) -> Byt
     futures::stream::unfold(range.start, next).boxed()
 }
 
-fn read(file: &File, at: u64, length: usize) -> Result<Bytes> {
+/// # Errors
+/// `Unavailable` when the file is not what it was when it was opened.
+fn read(file: &File, opened: FileIdentity, at: u64, length: usize) -> Result<Bytes> {
     let mut buffer = BytesMut::zeroed(length);
     file.read_exact_at(&mut buffer, at).map_err(|error| failed("read a file", error))?;
+    // After the bytes: they are of this version if it is still there. The change time would not tell, because tags and
+    // links move it, too.
+    let stat = file.metadata().map_err(|error| failed("look at a file", error))?;
+    if meta::identity(&stat) != opened {
+        return Err(Error::new(ErrorKind::Unavailable, "another program changed the file while it was read"));
+    }
     Ok(buffer.freeze())
 }
 
@@ -135,9 +144,9 @@ impl Temporary {
     }
 
     /// Adds the metadata and makes everything durable. Returns the ETag.
-    pub(crate) fn finish(&self, upload: &Upload) -> Result<ETag> {
+    pub(crate) fn finish(&self, key: &str, upload: &Upload) -> Result<ETag> {
         let stat = self.file.metadata().map_err(|error| failed("look at a file", error))?;
-        let meta = FileMeta::new(upload.generation, upload.info.as_ref().clone(), meta::identity(&stat));
+        let meta = FileMeta::new(key, upload.generation, upload.info.as_ref().clone(), meta::identity(&stat));
         meta::write(&self.tree, &self.file, &stat, &meta)?;
         self.file.sync_all().map_err(|error| failed("sync a file", error))?;
         Ok(meta::remote_etag(&stat, Some(&meta)))
@@ -145,6 +154,14 @@ impl Temporary {
 
     pub(crate) fn rename(&mut self, target: &Path) -> io::Result<()> {
         self.tree.rename(&self.path, target)?;
+        self.is_in_place = true;
+        Ok(())
+    }
+
+    /// # Errors
+    /// `AlreadyExists` when something has the name of the target.
+    pub(crate) fn rename_to_new(&mut self, target: &Path) -> io::Result<()> {
+        self.tree.rename_to_new(&self.path, target)?;
         self.is_in_place = true;
         Ok(())
     }

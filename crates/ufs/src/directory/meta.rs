@@ -38,7 +38,7 @@ fn file_of(stat: &Metadata) -> PathBuf {
 ///
 /// # Errors
 /// When it can't be read. Without its metadata, a file of ours would look like one of another program.
-pub(crate) fn read(tree: &Tree, file: &File, stat: &Metadata) -> Result<Option<FileMeta>> {
+pub(crate) fn read(tree: &Tree, key: &str, file: &File, stat: &Metadata) -> Result<Option<FileMeta>> {
     let find = || -> io::Result<Option<Vec<u8>>> {
         match attribute(file)? {
             Some(bytes) if bytes != IN_FILE => Ok(Some(bytes)),
@@ -46,7 +46,7 @@ pub(crate) fn read(tree: &Tree, file: &File, stat: &Metadata) -> Result<Option<F
         }
     };
     let bytes = find().map_err(|error| failed("read metadata", error))?;
-    Ok(bytes.and_then(|bytes| FileMeta::decode(&bytes, identity(stat))))
+    Ok(bytes.and_then(|bytes| FileMeta::decode(&bytes, key, identity(stat))))
 }
 
 /// The attribute of a file. `None` when it has none, or one that is too long to be ours.

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use super::errors::{failed, is_absent};
 use super::tree::Tree;
 use super::{meta, paths};
-use crate::file_meta::FileMeta;
+use crate::file_meta::{FileIdentity, FileMeta};
 use crate::{RemoteObject, Result};
 
 /// An open object.
@@ -15,6 +15,8 @@ pub(crate) struct Opened {
     pub(crate) file: File,
     pub(crate) path: PathBuf,
     pub(crate) object: RemoteObject,
+    /// As it was when the object was looked at.
+    pub(crate) identity: FileIdentity,
     pub(crate) meta: Option<FileMeta>,
 }
 
@@ -43,9 +45,9 @@ fn try_open(tree: &Tree, key: &str) -> Result<Option<Opened>> {
             Ok(file) => {
                 let stat = file.metadata().map_err(|error| failed("look at a file", error))?;
                 if stat.is_file() {
-                    let meta = meta::read(tree, &file, &stat)?;
+                    let meta = meta::read(tree, key, &file, &stat)?;
                     let object = meta::object(&stat, meta.as_ref());
-                    return Ok(Some(Opened { file, path, object, meta }));
+                    return Ok(Some(Opened { file, path, object, identity: meta::identity(&stat), meta }));
                 }
             }
             Err(error) if is_absent(&error) => {}

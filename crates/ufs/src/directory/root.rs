@@ -13,6 +13,7 @@ use super::errors::{failed, is_absent};
 use super::names::Kept;
 use super::own::OWN_DIRECTORY;
 use super::paths::Moves;
+use super::shared::{Shared, SharedByBucket};
 use super::tree::Root;
 use super::{DirectoryStore, case};
 use crate::{BucketInfo, BucketRoot, Error, ErrorKind, Result, UnderStore};
@@ -25,6 +26,7 @@ pub struct DirectoryRoot {
     calls: DirectoryCalls,
     kept: Kept,
     moves: Moves,
+    shared: Arc<SharedByBucket>,
 }
 
 impl DirectoryRoot {
@@ -42,18 +44,25 @@ impl DirectoryRoot {
             case::check(&root.open().map_err(opening)?, root.base(), &*random)
         };
         calls.write(make).await?;
-        Ok(Self { env, base, calls, kept: Kept::default(), moves: Moves::default() })
+        Ok(Self { env, base, calls, kept: Kept::default(), moves: Moves::default(), shared: Arc::default() })
     }
 
-    fn bucket(&self, name: &BucketName) -> Root {
-        self.base.within(name.as_str())
+    fn bucket(&self, name: &BucketName, shared: &Shared) -> Root {
+        self.base.within(name.as_str(), Arc::clone(&shared.seen))
+    }
+
+    /// The bucket is assumed to exist.
+    pub(super) fn store(&self, name: &BucketName) -> DirectoryStore {
+        let (env, calls, kept, moves) = (self.env.clone(), self.calls.clone(), self.kept.clone(), self.moves.clone());
+        let shared = self.shared.of(name);
+        DirectoryStore::assume(env, self.bucket(name, &shared), calls, kept, moves, shared)
     }
 }
 
 #[async_trait]
 impl BucketRoot for DirectoryRoot {
     async fn list(&self) -> Result<Vec<BucketInfo>> {
-        let base = self.base.clone();
+        let (base, shared) = (self.base.clone(), Arc::clone(&self.shared));
         self.calls
             .list(move || {
                 base.open().map_err(opening)?;
@@ -71,6 +80,10 @@ impl BucketRoot for DirectoryRoot {
                     if !is_directory {
                         continue;
                     }
+                    if let Some(shared) = shared.present(&name) {
+                        // From here on, no other directory is taken for this one. Requests report what is wrong.
+                        let _ = base.within(name.as_str(), Arc::clone(&shared.seen)).open();
+                    }
                     let stat = entry.metadata().map_err(looking)?;
                     // File systems without birth times show the last change instead.
                     let created = stat.created().or_else(|_| stat.modified()).unwrap_or(SystemTime::UNIX_EPOCH);
@@ -84,11 +97,14 @@ impl BucketRoot for DirectoryRoot {
     }
 
     async fn create(&self, name: &BucketName) -> Result<()> {
-        let (root, name) = (self.base.clone(), name.clone());
+        let (root, shared, name) = (self.base.clone(), self.shared.of(name), name.clone());
         self.calls
             .write(move || {
                 let tree = root.open().map_err(opening)?;
                 let made = tree.create_directory(Path::new(name.as_str()));
+                if made.is_ok() {
+                    shared.seen.forget();
+                }
                 // A power cut must not take the name away, with everything that is stored in the bucket. Also synced if
                 // the bucket exists: an earlier try may have been interrupted.
                 tree.sync(Path::new("")).map_err(|error| failed("sync a directory", error))?;
@@ -103,8 +119,8 @@ impl BucketRoot for DirectoryRoot {
     }
 
     async fn delete(&self, name: &BucketName) -> Result<()> {
-        let (base, bucket) = (self.base.clone(), self.bucket(name));
-        let name = name.clone();
+        let shared = self.shared.of(name);
+        let (base, bucket, name) = (self.base.clone(), self.bucket(name, &shared), name.clone());
         self.calls
             .write(move || {
                 let tree = match bucket.open() {
@@ -128,14 +144,16 @@ impl BucketRoot for DirectoryRoot {
                 let base = base.open().map_err(opening)?;
                 base.remove_directory(Path::new(name.as_str()))
                     .map_err(|_| Error::new(ErrorKind::NotEmpty, format!("the bucket {name} is not empty")))?;
+                shared.seen.forget();
                 base.sync(Path::new("")).map_err(|error| failed("sync a directory", error))
             })
             .await
     }
 
     async fn open(&self, name: &BucketName) -> Result<Option<Arc<dyn UnderStore>>> {
-        let (env, calls, kept) = (self.env.clone(), self.calls.clone(), self.kept.clone());
-        match DirectoryStore::open_root(env, self.bucket(name), calls, kept, self.moves.clone()).await {
+        let (env, calls, kept, moves) = (self.env.clone(), self.calls.clone(), self.kept.clone(), self.moves.clone());
+        let shared = self.shared.of(name);
+        match DirectoryStore::open_root(env, self.bucket(name, &shared), calls, kept, moves, shared).await {
             Ok(store) => Ok(Some(Arc::new(store))),
             Err(error) if error.kind == ErrorKind::NoBucket => Ok(None),
             Err(error) => Err(error),
@@ -143,8 +161,7 @@ impl BucketRoot for DirectoryRoot {
     }
 
     fn assume(&self, name: &BucketName) -> Arc<dyn UnderStore> {
-        let (env, calls, kept) = (self.env.clone(), self.calls.clone(), self.kept.clone());
-        Arc::new(DirectoryStore::assume(env, self.bucket(name), calls, kept, self.moves.clone()))
+        Arc::new(self.store(name))
     }
 
     fn label(&self) -> String {

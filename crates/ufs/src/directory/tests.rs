@@ -1,9 +1,12 @@
+use std::io::Write;
 use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bytes::Bytes;
 use forebay_types::{Generation, ObjectInfo};
+use futures::StreamExt;
+use parking_lot::Mutex;
 
 use super::own::OWN_DIRECTORY;
 use super::*;
@@ -71,6 +74,39 @@ async fn a_change_in_place_of_the_same_length_is_noticed() {
     assert_eq!(head.stamp, None);
 }
 
+/// As `cp` does it over a file that exists. Tags and other names are no change of the bytes.
+#[tokio::test]
+async fn a_read_of_a_file_that_is_overwritten_in_place_fails() {
+    const MIB: usize = 1 << 20;
+    let (directory, store) = store().await;
+    let (place, key) = (directory.path().join("key"), ObjectKey::new("key").unwrap());
+    std::fs::write(&place, vec![b'a'; 3 * MIB]).unwrap();
+    let mut body = store.get(&key, None, None).await.unwrap().stream;
+    assert_eq!(body.next().await.unwrap().unwrap().len(), MIB);
+    store.set_tags(&key, &[("a".to_owned(), "b".to_owned())].into()).await.unwrap();
+    std::fs::hard_link(&place, directory.path().join("link")).unwrap();
+    assert_eq!(body.next().await.unwrap().unwrap(), vec![b'a'; MIB]);
+    let mut file = std::fs::OpenOptions::new().write(true).open(&place).unwrap();
+    file.write_all(&vec![b'b'; 3 * MIB]).unwrap();
+    // The clock of the file system may not have moved.
+    file.set_modified(SystemTime::UNIX_EPOCH).unwrap();
+    assert_eq!(body.next().await.unwrap().unwrap_err().kind, ErrorKind::Unavailable);
+    assert!(body.next().await.is_none());
+}
+
+#[tokio::test]
+async fn a_file_that_somebody_renamed_is_no_write_of_ours_to_its_new_key() {
+    let (directory, store) = store().await;
+    let stored = put(&store, "key", b"hello").await;
+    std::fs::rename(directory.path().join("key"), directory.path().join("other")).unwrap();
+    let head = store.head(&ObjectKey::new("other").unwrap()).await.unwrap();
+    // What describes the bytes stays.
+    assert_eq!((&head.stamp, head.info.etag.as_str()), (&None, "tag"));
+    assert_ne!(head.remote_etag, stored.remote_etag);
+    let page = store.list(&ListRequest { limit: 10, ..ListRequest::default() }).await.unwrap();
+    assert_eq!(page.objects[0].remote_etag, head.remote_etag);
+}
+
 /// A file of ours without its metadata would count as one of another program.
 #[tokio::test]
 async fn metadata_that_cannot_be_read_is_not_missing() {
@@ -133,6 +169,46 @@ async fn no_key_and_no_link_leads_out_of_the_directory() {
     assert_eq!(std::fs::read(secret.path().join("secret")).unwrap(), b"secret");
     let page = store.list(&ListRequest { limit: 100, ..ListRequest::default() }).await.unwrap();
     assert!(page.objects.iter().all(|object| !object.key.contains("secret") && object.key != "file"));
+}
+
+/// The lock of the names does not keep other programs away.
+#[tokio::test]
+async fn a_file_that_another_program_creates_just_before_an_upload_ends_is_a_conflict() {
+    let (directory, store) = store().await;
+    for key in ["key", "dir/key"] {
+        let place = directory.path().join(key);
+        let theirs = place.clone();
+        *store.inner.shared.on_place.lock() = Some(Box::new(move || std::fs::write(&theirs, b"theirs").unwrap()));
+        let key = ObjectKey::new(key).unwrap();
+        let absent = Upload { condition: Condition::Absent, ..upload(b"ours") };
+        assert_eq!(store.put(&key, absent).await.unwrap_err().kind, ErrorKind::Precondition);
+        assert_eq!(std::fs::read(&place).unwrap(), b"theirs");
+        assert_eq!(std::fs::read_dir(directory.path().join(".forebay/tmp")).unwrap().count(), 0);
+        store.put(&key, upload(b"ours")).await.unwrap();
+        assert_eq!(std::fs::read(&place).unwrap(), b"ours", "without a condition");
+    }
+}
+
+/// A directory and a link are no objects.
+#[tokio::test]
+async fn what_is_no_object_is_no_conflict_just_before_an_upload_ends() {
+    let (directory, store) = store().await;
+    let key = ObjectKey::new("key").unwrap();
+    for is_link in [false, true] {
+        let place = directory.path().join("key");
+        let theirs = place.clone();
+        *store.inner.shared.on_place.lock() = Some(Box::new(move || match is_link {
+            true => std::os::unix::fs::symlink("elsewhere", &theirs).unwrap(),
+            false => std::fs::create_dir(&theirs).unwrap(),
+        }));
+        store.put(&key, Upload { condition: Condition::Absent, ..upload(b"ours") }).await.unwrap();
+        assert_eq!(store.head(&key).await.unwrap().info.size, 4);
+        assert_eq!(place.is_dir(), !is_link);
+        store.delete(&key, Condition::Always).await.unwrap();
+        if !is_link {
+            std::fs::remove_dir(&place).unwrap();
+        }
+    }
 }
 
 #[tokio::test]
@@ -248,6 +324,25 @@ async fn keys_come_and_go_beside_each_other() {
     assert_eq!(left, [OWN_DIRECTORY]);
 }
 
+/// As when a client writes through while objects below its key are uploaded in the background.
+#[tokio::test]
+async fn the_stores_of_a_bucket_change_its_names_one_after_the_other() {
+    let directory = tempfile::tempdir().unwrap();
+    let root = DirectoryRoot::open(Env::real(), directory.path().to_owned()).await.unwrap();
+    let [bucket, other] = ["bucket", "other"].map(|name| forebay_types::BucketName::new(name).unwrap());
+    let (foreground, background) = (root.store(&bucket), root.store(&bucket));
+    {
+        let _names = foreground.inner.shared.names.lock();
+        assert!(background.inner.shared.names.try_lock().is_none());
+        assert!(root.store(&other).inner.shared.names.try_lock().is_some());
+    }
+    root.create(&bucket).await.unwrap();
+    put(&foreground, "a/key", b"x").await;
+    let removals = background.inner.shared.durable.removals();
+    foreground.delete(&ObjectKey::new("a/key").unwrap(), Condition::Always).await.unwrap();
+    assert_eq!(background.inner.shared.durable.removals(), removals + 1, "it knows that a directory is gone");
+}
+
 /// The removal may not be synced yet.
 #[tokio::test]
 async fn in_the_place_of_a_directory_that_has_gone_the_one_is_synced_that_it_was_in() {
@@ -266,10 +361,10 @@ async fn in_the_place_of_a_directory_that_has_gone_the_one_is_synced_that_it_was
 fn a_deep_key_holds_up_nobody() {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     let (directory, store) = runtime.block_on(store());
-    let names = store.inner.names.lock();
+    let names = store.inner.shared.names.lock();
     let syncs = Arc::new(AtomicUsize::new(0));
     let seen = Arc::clone(&syncs);
-    *store.inner.durable.on_sync.lock() = Some(Box::new(move || {
+    *store.inner.shared.durable.on_sync.lock() = Some(Box::new(move || {
         seen.fetch_add(1, Ordering::SeqCst);
     }));
     let (writer, deep) = (store.clone(), "d/".repeat(LEVELS_MAX - 1));
@@ -296,15 +391,15 @@ async fn a_deep_key_is_an_object_as_others() {
     // Nobody waits for the syncs of others.
     let (inner, syncs) = (Arc::downgrade(&store.inner), Arc::new(AtomicUsize::new(0)));
     let seen = Arc::clone(&syncs);
-    *store.inner.durable.on_sync.lock() = Some(Box::new(move || {
-        assert!(inner.upgrade().is_some_and(|inner| inner.names.try_lock().is_some()), "the names are held");
+    *store.inner.shared.durable.on_sync.lock() = Some(Box::new(move || {
+        assert!(inner.upgrade().is_some_and(|inner| inner.shared.names.try_lock().is_some()), "the names are held");
         seen.fetch_add(1, Ordering::SeqCst);
     }));
     for _ in 0..2 {
         put(&store, &deep, b"deep").await;
     }
     assert_eq!(syncs.load(Ordering::SeqCst), LEVELS_MAX - 1, "each level once");
-    *store.inner.durable.on_sync.lock() = None;
+    *store.inner.shared.durable.on_sync.lock() = None;
     assert!(store.check_key(&ObjectKey::new(&deep).unwrap()).is_ok());
     let deeper = store.check_key(&ObjectKey::new(&format!("d/{deep}")).unwrap());
     assert_eq!(deeper.unwrap_err().kind, ErrorKind::Invalid);
@@ -384,6 +479,63 @@ async fn nothing_is_written_to_or_missing_in_a_directory_that_takes_the_place_of
     for store in &stores {
         assert!(store.head(&key).await.is_ok());
     }
+}
+
+/// Another disk may be mounted at the directory of a bucket, and be unmounted.
+#[tokio::test]
+async fn an_empty_directory_that_takes_the_place_of_a_bucket_is_not_used() {
+    let (base, key) = (tempfile::tempdir().unwrap(), ObjectKey::new("key").unwrap());
+    let [root, away] = ["root", "away"].map(|name| base.path().join(name));
+    let place = root.join("lake");
+    let [lake, other] = ["lake", "other"].map(|name| forebay_types::BucketName::new(name).unwrap());
+    let buckets = DirectoryRoot::open(Env::real(), root).await.unwrap();
+    buckets.create(&lake).await.unwrap();
+    buckets.create(&other).await.unwrap();
+    let [store, beside] = [buckets.store(&lake), buckets.store(&other)];
+    // As at a start: no request has been for the bucket yet.
+    buckets.list().await.unwrap();
+    std::fs::rename(&place, &away).unwrap();
+    std::fs::create_dir(&place).unwrap();
+    let kinds = [
+        store.put(&key, upload(b"x")).await.unwrap_err().kind,
+        store.head(&key).await.unwrap_err().kind,
+        store.list(&ListRequest { limit: 10, ..ListRequest::default() }).await.unwrap_err().kind,
+        store.delete(&key, Condition::Always).await.unwrap_err().kind,
+        store.probe("").await.unwrap_err().kind,
+        buckets.open(&lake).await.err().unwrap().kind,
+        buckets.delete(&lake).await.unwrap_err().kind,
+    ];
+    assert_eq!(kinds, [ErrorKind::Unavailable; 7]);
+    assert_eq!(std::fs::read_dir(&place).unwrap().count(), 0);
+    put(&beside, "key", b"x").await;
+    std::fs::rename(&away, &place).unwrap();
+    put(&store, "key", b"x").await;
+}
+
+#[tokio::test]
+async fn a_bucket_that_is_removed_and_made_again_is_used() {
+    let (base, key) = (tempfile::tempdir().unwrap(), ObjectKey::new("key").unwrap());
+    let place = base.path().join("root/lake");
+    let name = forebay_types::BucketName::new("lake").unwrap();
+    let buckets = DirectoryRoot::open(Env::real(), base.path().join("root")).await.unwrap();
+    buckets.create(&name).await.unwrap();
+    let store = buckets.store(&name);
+    put(&store, "key", b"x").await;
+    store.delete(&key, Condition::Always).await.unwrap();
+    // As long as it is open, no other directory gets its number.
+    let _held = std::fs::File::open(&place).unwrap();
+    buckets.delete(&name).await.unwrap();
+    buckets.create(&name).await.unwrap();
+    put(&store, "key", b"x").await;
+    // By another worker.
+    std::fs::rename(&place, base.path().join("first")).unwrap();
+    std::fs::create_dir_all(place.join(OWN_DIRECTORY)).unwrap();
+    put(&store, "key", b"x").await;
+    // By another program, after it was missed.
+    std::fs::rename(&place, base.path().join("second")).unwrap();
+    assert_eq!(store.head(&key).await.unwrap_err().kind, ErrorKind::NoBucket);
+    std::fs::create_dir(&place).unwrap();
+    put(&store, "key", b"x").await;
 }
 
 /// A listing would: of a directory with a million names it reads all of them.

@@ -9,7 +9,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
-use rustix::fs::{AtFlags, Dir, DirEntry, FileType, Mode, OFlags, ResolveFlags};
+use parking_lot::Mutex;
+use rustix::fs::{AtFlags, Dir, DirEntry, FileType, Mode, OFlags, RenameFlags, ResolveFlags};
 use rustix::io::Errno;
 
 /// Permissions of new directories and files, before the umask of the process.
@@ -22,7 +23,7 @@ pub(crate) struct Root {
     /// From the settings. Links in this path are intended.
     base: PathBuf,
     /// A directory in `base`, which must not be a link.
-    name: Option<String>,
+    bucket: Option<(String, Arc<Seen>)>,
     /// Which directory `base` was when it was opened first. Clones share it.
     first: Arc<OnceLock<Identity>>,
 }
@@ -43,6 +44,44 @@ impl Identity {
     }
 }
 
+/// Which directory the one of a bucket is. Another disk may be mounted at it.
+#[derive(Debug, Default)]
+pub(crate) struct Seen(Mutex<Option<BucketIdentity>>);
+
+#[derive(Debug, Clone, Copy)]
+struct BucketIdentity {
+    directory: Identity,
+    /// It is on another file system than the base.
+    is_mount: bool,
+}
+
+impl BucketIdentity {
+    fn may_be(self, other: Self) -> bool {
+        self.is_mount == other.is_mount && self.directory.may_be(other.directory)
+    }
+}
+
+impl Seen {
+    /// From here on, any directory is taken for the bucket's.
+    pub(crate) fn forget(&self) {
+        *self.0.lock() = None;
+    }
+
+    /// Whether this is the directory of the bucket. Another program, or another worker, may have replaced it; but an
+    /// empty one is what a disk leaves that is no longer mounted.
+    fn accepts(&self, found: BucketIdentity, is_empty: impl FnOnce() -> io::Result<bool>) -> io::Result<bool> {
+        let known = *self.0.lock().get_or_insert(found);
+        if known.may_be(found) {
+            return Ok(true);
+        }
+        if known.is_mount || found.is_mount || is_empty()? {
+            return Ok(false);
+        }
+        *self.0.lock() = Some(found);
+        Ok(true)
+    }
+}
+
 /// The open directory in which paths begin. An empty path is the directory itself.
 #[derive(Debug)]
 pub(crate) struct Tree {
@@ -54,39 +93,43 @@ pub(crate) struct Directory(File);
 
 impl Root {
     pub(crate) fn new(base: PathBuf) -> Self {
-        Self { base, name: None, first: Arc::default() }
+        Self { base, bucket: None, first: Arc::default() }
     }
 
     /// A directory in the base.
-    pub(crate) fn within(&self, name: &str) -> Self {
-        Self { name: Some(name.to_owned()), ..self.clone() }
+    pub(crate) fn within(&self, name: &str, seen: Arc<Seen>) -> Self {
+        Self { bucket: Some((name.to_owned(), seen)), ..self.clone() }
     }
 
     /// # Errors
-    /// `Other` when the base is not the directory that it was. A disk that is no longer mounted leaves such a one: what
-    /// is written there would be lost, and what is missing there was not deleted.
+    /// `Other` when it is not the directory that it was. A disk that is no longer mounted leaves such a one: what is
+    /// written there would be lost, and what is missing there was not deleted.
     pub(crate) fn open(&self) -> io::Result<Tree> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let base = match rustix::fs::open(&self.base, flags, Mode::empty()) {
             Ok(root) => Tree { root },
-            Err(Errno::NOENT | Errno::NOTDIR) if self.first.get().is_some() => return Err(self.replaced()),
+            Err(Errno::NOENT | Errno::NOTDIR) if self.first.get().is_some() => return Err(replaced(&self.base)),
             Err(error) => return Err(error.into()),
         };
         let found = base.identity()?;
         if !self.first.get_or_init(|| found).may_be(found) {
-            return Err(self.replaced());
+            return Err(replaced(&self.base));
         }
-        match &self.name {
-            None => Ok(base),
-            Some(name) => Ok(Tree { root: base.resolve(Path::new(name), flags, Mode::empty())? }),
+        let Some((name, seen)) = &self.bucket else { return Ok(base) };
+        let opened = base.resolve(Path::new(name), flags, Mode::empty());
+        let root = opened.inspect_err(|error| {
+            // A mount point stays, so this is no matter of a disk: the bucket was removed, and may be made again.
+            if error.kind() == io::ErrorKind::NotFound {
+                seen.forget();
+            }
+        })?;
+        let tree = Tree { root };
+        let directory = tree.identity()?;
+        let is_mount = directory.device != found.device;
+        match seen.accepts(BucketIdentity { directory, is_mount }, || tree.is_empty())? {
+            true => Ok(tree),
+            false => Err(replaced(&self.path())),
         }
-    }
-
-    fn replaced(&self) -> io::Error {
-        io::Error::other(format!(
-            "{} is not the directory that it was, so its disk was probably unmounted: mount it again. If the directory was replaced on purpose, restart the server",
-            self.base.display()
-        ))
     }
 
     pub(crate) fn base(&self) -> &Path {
@@ -94,8 +137,15 @@ impl Root {
     }
 
     pub(crate) fn path(&self) -> PathBuf {
-        self.name.iter().fold(self.base.clone(), |path, name| path.join(name))
+        self.bucket.iter().fold(self.base.clone(), |path, (name, _)| path.join(name))
     }
+}
+
+fn replaced(path: &Path) -> io::Error {
+    io::Error::other(format!(
+        "{} is not the directory that it was, so its disk was probably unmounted: mount it again. If the directory was replaced on purpose, restart the server",
+        path.display()
+    ))
 }
 
 impl Tree {
@@ -139,6 +189,13 @@ impl Tree {
         Ok(Identity { device: stat.st_dev, inode: stat.st_ino })
     }
 
+    /// Whether nothing at all is in the directory itself.
+    fn is_empty(&self) -> io::Result<bool> {
+        let directory = self.directory(Path::new(""))?;
+        let first = directory.entries()?.next().transpose()?;
+        Ok(first.is_none())
+    }
+
     /// The open parent directory of a path, and the last name.
     fn parent<'a>(&self, path: &'a Path) -> io::Result<(OwnedFd, &'a OsStr)> {
         let name = path.file_name().ok_or(Errno::INVAL)?;
@@ -170,6 +227,21 @@ impl Tree {
     pub(crate) fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
         let ((from, old), (to, new)) = (self.parent(from)?, self.parent(to)?);
         Ok(rustix::fs::renameat(from, old, to, new)?)
+    }
+
+    /// Renames a file to a name that nothing has yet. Some file systems (NFS, FUSE) can only replace what has the name.
+    ///
+    /// # Errors
+    /// `AlreadyExists` when something has the name.
+    pub(crate) fn rename_to_new(&self, from: &Path, to: &Path) -> io::Result<()> {
+        let ((from, old), (to, new)) = (self.parent(from)?, self.parent(to)?);
+        match rustix::fs::renameat_with(&from, old, &to, new, RenameFlags::NOREPLACE) {
+            // The last one: some sandboxes do not know the call.
+            Err(Errno::INVAL | Errno::NOSYS | Errno::NOTSUP | Errno::PERM) => {
+                Ok(rustix::fs::renameat(from, old, to, new)?)
+            }
+            renamed => Ok(renamed?),
+        }
     }
 
     pub(crate) fn remove_file(&self, path: &Path) -> io::Result<()> {
@@ -286,6 +358,7 @@ mod tests {
         assert!(tree.create(Path::new("out/new")).is_err());
         assert!(tree.create_directory(Path::new("out/new")).is_err());
         assert!(tree.rename(inside, path).is_err() && tree.rename(path, inside).is_err());
+        assert!(tree.rename_to_new(inside, path).is_err());
         assert!(tree.remove_file(path).is_err() && tree.list(Path::new("out")).is_err());
         tree.create_directory(Path::new("own")).unwrap();
         symlink(outside.path(), directory.path().join("own/link")).unwrap();
@@ -293,7 +366,7 @@ mod tests {
         assert_eq!(std::fs::read_dir(outside.path()).unwrap().count(), 1);
         assert_eq!(std::fs::read(outside.path().join("file")).unwrap(), b"outside");
         // A bucket is not reached through a link, either.
-        assert!(Root::new(directory.path().to_owned()).within("out").open().is_err());
+        assert!(Root::new(directory.path().to_owned()).within("out", Arc::default()).open().is_err());
     }
 
     #[test]
@@ -304,5 +377,29 @@ mod tests {
             assert!(!of(8, 1, 2).may_be(other), "{other:?}");
         }
         assert!(!of(0, 50, 2).may_be(of(0, 51, 3)) && !of(0, 50, 2).may_be(of(8, 1, 2)));
+    }
+
+    /// Where a disk was mounted, only that disk is the bucket. Elsewhere an empty directory may be a mount point.
+    #[test]
+    fn a_mount_point_is_not_taken_for_the_bucket_that_was_mounted_there() {
+        let of = |minor, inode, is_mount| {
+            let directory = Identity { device: rustix::fs::makedev(8, minor), inode };
+            BucketIdentity { directory, is_mount }
+        };
+        let (plain, mounted) = (of(1, 7, false), of(2, 2, true));
+        let accepts = |first, second, is_empty| {
+            let seen = Seen::default();
+            assert!(seen.accepts(first, || unreachable!("it is the first one")).unwrap());
+            let accepted = seen.accepts(second, || Ok(is_empty)).unwrap();
+            // What was refused changes nothing.
+            assert_eq!(seen.accepts(first, || Ok(true)).unwrap(), !accepted || first.may_be(second));
+            accepted
+        };
+        for is_empty in [false, true] {
+            assert!(accepts(plain, plain, is_empty) && accepts(mounted, mounted, is_empty));
+            assert!(!accepts(mounted, plain, is_empty) && !accepts(plain, mounted, is_empty));
+            assert!(!accepts(mounted, of(3, 2, true), is_empty));
+            assert_eq!(accepts(plain, of(1, 8, false), is_empty), !is_empty);
+        }
     }
 }

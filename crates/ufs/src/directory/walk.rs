@@ -85,7 +85,7 @@ fn listed(tree: &Tree, key: &str, path: &Path) -> Result<Option<ListedObject>> {
     if ObjectKey::new(key).is_err() {
         return Ok(None);
     }
-    let object = match object_at(tree, path, tree.open(path))? {
+    let object = match object_at(tree, key, path, tree.open(path))? {
         Some(object) => object,
         // Another worker, whose moves are not counted here, may have renamed the file.
         None => match open_object(tree, key)? {
@@ -105,7 +105,7 @@ fn listed(tree: &Tree, key: &str, path: &Path) -> Result<Option<ListedObject>> {
 }
 
 /// The object of a file. `None` when the file is gone, or something else has taken its place.
-fn object_at(tree: &Tree, path: &Path, opened: io::Result<File>) -> Result<Option<RemoteObject>> {
+fn object_at(tree: &Tree, key: &str, path: &Path, opened: io::Result<File>) -> Result<Option<RemoteObject>> {
     let (stat, file) = match opened {
         Ok(file) => (file.metadata(), Some(file)),
         Err(error) if is_absent(&error) => return Ok(None),
@@ -121,7 +121,7 @@ fn object_at(tree: &Tree, path: &Path, opened: io::Result<File>) -> Result<Optio
         return Ok(None);
     }
     let meta = match &file {
-        Some(file) => meta::read(tree, file, &stat)?,
+        Some(file) => meta::read(tree, key, file, &stat)?,
         None => None,
     };
     Ok(Some(meta::object(&stat, meta.as_ref())))
@@ -252,7 +252,7 @@ mod tests {
         std::fs::write(directory.path().join("file"), "four").unwrap();
         let tree = Root::new(directory.path().to_owned()).open().unwrap();
         let found = |error: Errno| {
-            let object = object_at(&tree, Path::new("file"), Err(error.into()));
+            let object = object_at(&tree, "file", Path::new("file"), Err(error.into()));
             object.map(|object| object.map(|object| object.info.size)).map_err(|error| error.kind)
         };
         for error in [Errno::NOENT, Errno::NOTDIR, Errno::ISDIR, Errno::LOOP] {

@@ -1,6 +1,6 @@
 //! The metadata of a file: in its extended attributes.
 
-use forebay_types::{ETag, ObjectInfo, Tags};
+use forebay_types::{ETag, ObjectInfo, ObjectKey, Tags};
 use md5::{Digest, Md5};
 
 use super::remote::Remote;
@@ -41,23 +41,29 @@ pub(super) fn remote_etag(file: FileIdentity) -> ETag {
 
 /// # Errors
 /// `NotFound` when the file is gone.
-pub(super) async fn read(remote: &Remote, path: &str, file: FileIdentity) -> Result<Attributes> {
+pub(super) async fn read(remote: &Remote, path: &str, key: &ObjectKey, file: FileIdentity) -> Result<Attributes> {
     let attributes = remote.attributes(path).await?;
     let value = |name: &str| attributes.iter().find(|(found, _)| found == name).map(|(_, value)| value.as_slice());
     let bytes: Vec<u8> = META.iter().map_while(|name| value(name)).flatten().copied().collect();
-    let meta = FileMeta::decode(&bytes, file);
+    let meta = FileMeta::decode(&bytes, key.as_str(), file);
     let tags = value(TAGS).and_then(|tags| serde_json::from_slice(tags).ok()).unwrap_or_default();
     Ok(Attributes { object: file_meta::object(file, remote_etag(file), meta.as_ref()), tags })
 }
 
 /// Stores the metadata of a file that is not in its place yet.
-pub(super) async fn write(remote: &Remote, path: &str, file: FileIdentity, upload: &Upload) -> Result<()> {
+pub(super) async fn write(
+    remote: &Remote,
+    path: &str,
+    key: &ObjectKey,
+    file: FileIdentity,
+    upload: &Upload,
+) -> Result<()> {
     let info = ObjectInfo { tags: Tags::new(), ..upload.info.as_ref().clone() };
-    let mut bytes = FileMeta::new(upload.generation, info.clone(), file).encode();
+    let encoded = |info| FileMeta::new(key.as_str(), upload.generation, info, file).encode();
+    let mut bytes = encoded(info.clone());
     if bytes.len() > META.len() * ATTRIBUTE_BYTES_MAX {
         // What thousands of parts say alone does not fit.
-        let short = ObjectInfo { parts: Vec::new(), ..info };
-        bytes = FileMeta::new(upload.generation, short, file).encode();
+        bytes = encoded(ObjectInfo { parts: Vec::new(), ..info });
     }
     for (name, piece) in META.iter().zip(bytes.chunks(ATTRIBUTE_BYTES_MAX)) {
         remote.set_attribute(path, name, piece).await?;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use forebay_types::{ByteRange, ETag};
+use forebay_types::{ByteRange, ETag, ObjectKey};
 use futures::StreamExt;
 use hdfs_native::file::FileWriter;
 
@@ -31,15 +31,15 @@ impl<'a> Temporary<'a> {
     }
 
     /// Writes the bytes, the metadata and the time.
-    pub(super) async fn write(&self, upload: &Upload) -> Result<FileIdentity> {
+    pub(super) async fn write(&self, key: &ObjectKey, upload: &Upload) -> Result<FileIdentity> {
         // Whatever is lost here has changed no object.
-        self.try_write(upload).await.map_err(|error| match error.kind {
+        self.try_write(key, upload).await.map_err(|error| match error.kind {
             ErrorKind::Ambiguous | ErrorKind::NotFound => Error { kind: ErrorKind::Unavailable, ..error },
             _ => error,
         })
     }
 
-    async fn try_write(&self, upload: &Upload) -> Result<FileIdentity> {
+    async fn try_write(&self, key: &ObjectKey, upload: &Upload) -> Result<FileIdentity> {
         let mut writer = self.create().await?;
         let number = writer.file_id().unwrap_or_default();
         self.copy(&mut writer, upload).await?;
@@ -47,7 +47,7 @@ impl<'a> Temporary<'a> {
         let modified_ms = upload.info.last_modified_ms;
         let modified_ns = i128::from(modified_ms) * 1_000_000;
         let file = FileIdentity { number, modified_ns, size: upload.info.size };
-        meta::write(self.remote, &self.path, file, upload).await?;
+        meta::write(self.remote, &self.path, key, file, upload).await?;
         // Last: a time that is long ago makes the file a leftover to the sweep of another worker.
         self.remote.set_modified(&self.path, modified_ms).await?;
         Ok(file)

@@ -23,10 +23,10 @@ use aws_sdk_s3::presigning::PresigningConfig;
 use forebay_env::Env;
 use parking_lot::Mutex;
 
+use super::answer_check::AnswerCheck;
 use super::count::Counted;
 use super::settings::S3Credentials;
 use super::skew::Skew;
-use super::speaker::Speaker;
 use crate::Result;
 use crate::governor::CallObserver;
 use crate::options::OpenOptions;
@@ -43,7 +43,7 @@ pub struct S3Client {
     pub sdk: Client,
     pub(super) observer: Option<Arc<dyn CallObserver>>,
     pub(super) skew: Skew,
-    pub(super) speaker: Speaker,
+    pub(super) answers: AnswerCheck,
     pub(super) is_amazon: bool,
     /// A listing with a delimiter other than `/` has led back to an earlier page.
     pub(super) groups_in_circles: Arc<AtomicBool>,
@@ -95,8 +95,8 @@ pub async fn connect(endpoint: Option<&str>, region: Option<&str>, options: &Ope
         loader = loader.endpoint_url(endpoint);
     }
     let config = aws_sdk_s3::config::Builder::from(&loader.load().await).force_path_style(endpoint.is_some());
-    let speaker = Speaker::default();
-    let mut config = config.interceptor(skew.clone()).interceptor(speaker.clone());
+    let answers = AnswerCheck::default();
+    let mut config = config.interceptor(skew.clone()).interceptor(answers.clone());
     if let Some(observer) = &options.observer {
         config = config.interceptor(Counted::new(observer));
     }
@@ -106,7 +106,7 @@ pub async fn connect(endpoint: Option<&str>, region: Option<&str>, options: &Ope
         sdk,
         observer,
         skew,
-        speaker,
+        answers,
         is_amazon,
         groups_in_circles: Arc::default(),
         uploads: Arc::default(),

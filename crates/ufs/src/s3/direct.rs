@@ -36,14 +36,14 @@ use http_body_util::{BodyExt, Limited};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use sha2::{Digest, Sha256};
 
+use super::answer_check::{AnswerCheck, Doubt, operation_of, speaks_s3};
 use super::connect::S3Client;
 use super::connect::STALL;
 use super::count::class;
-use super::errors::is_error_document;
+use super::errors::{decoded, is_error_document};
 use super::objects;
 use super::settings::S3Settings;
 use super::skew::Skew;
-use super::speaker::{Doubt, Speaker, operation_of, speaks_s3};
 use crate::governor::CallObserver;
 use crate::{ByteStream, Error, ErrorKind, Hasher};
 
@@ -104,7 +104,7 @@ pub(super) struct Direct {
     identities: SharedIdentityResolver,
     observer: Option<Arc<dyn CallObserver>>,
     skew: Skew,
-    speaker: Speaker,
+    answers: AnswerCheck,
     /// The URL in front of a key, with the slash.
     base: String,
     region: String,
@@ -154,7 +154,7 @@ impl Direct {
             identities,
             observer: client.observer.clone(),
             skew: client.skew.clone(),
-            speaker: client.speaker.clone(),
+            answers: client.answers.clone(),
             base: base.to_owned(),
             region: region.to_owned(),
             service: service.to_owned(),
@@ -255,7 +255,7 @@ impl Direct {
             let request = self.signed(method, key, headers, body).await?;
             let response = self.connector.call(request).await.map_err(SdkError::dispatch_failure)?;
             if response.status().is_success() {
-                let doubt = self.speaker.doubt(operation, &response, true);
+                let doubt = self.answers.doubt(operation, &response, true);
                 let has_tag = !is_read || response.headers().get("etag").is_some();
                 return match doubt.or_else(|| (!has_tag && speaks_s3(&response)).then_some(Doubt::NoTag)) {
                     None => Ok(response),
@@ -395,7 +395,7 @@ async fn failed(mut response: HttpResponse, is_head: bool) -> Failed {
             metadata = metadata.code(code);
         }
         if let Some(message) = text("Message") {
-            metadata = metadata.message(message);
+            metadata = metadata.message(decoded(&message));
         }
     }
     SdkError::service_error(metadata.build(), response)

@@ -60,12 +60,12 @@ fn of_answer(code: &str, status: u16, effect: Effect) -> ErrorKind {
         // For a project without billing, the status is 400 as well.
         ("AccessDenied" | "UserProjectMissing" | "AccountProblem", _) | (_, 401 | 403) => ErrorKind::Denied,
         ("NoSuchBucket", _) => ErrorKind::NoBucket,
+        (code, _) if is_about_rate(code) => ErrorKind::Throttled,
         // A proxy in front of S3 says this about a server that it no longer reaches, which may still have got the
-        // request.
-        ("", 503) if effect == Effect::Write => ErrorKind::Ambiguous,
-        ("SlowDown" | "RequestLimitExceeded" | "TooManyRequests" | "Throttling", _) | (_, 429 | 503) => {
-            ErrorKind::Throttled
-        }
+        // request. MinIO says it with a code of its own (SlowDownWrite, RequestTimeout) when too few of its disks have
+        // answered: some may have the change.
+        (_, 503) if effect == Effect::Write => ErrorKind::Ambiguous,
+        (_, 429 | 503) => ErrorKind::Throttled,
         ("BucketAlreadyExists" | "BucketAlreadyOwnedByYou", _) => ErrorKind::AlreadyExists,
         ("BucketNotEmpty", _) => ErrorKind::NotEmpty,
         ("NotImplemented", _) | (_, 501) => ErrorKind::Unsupported,
@@ -121,6 +121,49 @@ pub(super) fn is_error_document(body: &[u8]) -> bool {
         .any(|(first, last)| root.starts_with(first.as_bytes()) && root.ends_with(last.as_bytes()))
 }
 
+/// Longest name between `&` and `;`, in bytes: `#x10ffff`.
+const REFERENCE_BYTES_MAX: usize = 8;
+
+/// The text of a document as it is meant: `&quot;` is a quotation mark. Control characters stay as they are written.
+pub(super) fn decoded(text: &str) -> String {
+    let mut whole = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some((before, after)) = rest.split_once('&') {
+        whole.push_str(before);
+        let end = after.bytes().take(REFERENCE_BYTES_MAX + 1).position(|byte| byte == b';');
+        match end.and_then(|end| Some((referenced(&after[..end])?, end))) {
+            Some((character, end)) => {
+                whole.push(character);
+                rest = &after[end + 1..];
+            }
+            None => {
+                whole.push('&');
+                rest = after;
+            }
+        }
+    }
+    whole.push_str(rest);
+    whole
+}
+
+fn referenced(name: &str) -> Option<char> {
+    match name {
+        "amp" => Some('&'),
+        "lt" => Some('<'),
+        "gt" => Some('>'),
+        "quot" => Some('"'),
+        "apos" => Some('\''),
+        _ => {
+            let number = name.strip_prefix('#')?;
+            let code = match number.strip_prefix('x') {
+                Some(digits) => u32::from_str_radix(digits, 16),
+                None => number.parse(),
+            };
+            char::from_u32(code.ok()?).filter(|character| !character.is_control())
+        }
+    }
+}
+
 /// Whether an error code of S3 says that it does not accept our credentials, rather than what they may not do. The
 /// status may be 400: for expired temporary credentials, and for a signature for another region.
 pub fn is_about_credentials(code: &str) -> bool {
@@ -133,6 +176,21 @@ pub fn is_about_credentials(code: &str) -> bool {
             | "TokenRefreshRequired"
             | "AuthorizationHeaderMalformed"
             | "InvalidSecurity"
+    )
+}
+
+/// Whether an error code says that a request was turned away because there were others before it: nothing was done.
+/// That `ServiceUnavailable` means the same is promised nowhere.
+fn is_about_rate(code: &str) -> bool {
+    matches!(
+        code,
+        "SlowDown"
+            | "RequestLimitExceeded"
+            | "BandwidthLimitExceeded"
+            | "RequestThrottled"
+            | "TooManyRequests"
+            | "Throttling"
+            | "ThrottlingException"
     )
 }
 
@@ -207,6 +265,19 @@ mod tests {
     }
 
     #[test]
+    fn references_in_a_document_are_what_they_stand_for() {
+        for (text, meant) in [
+            ("The key &quot;a&amp;b&quot; isn&apos;t there", "The key \"a&b\" isn't there"),
+            ("&#34;&#x22;&lt;&gt;", "\"\"<>"),
+            ("&amp;quot;", "&quot;"),
+            ("a & b; &c; &#10; &#xd800; &", "a & b; &c; &#10; &#xd800; &"),
+            ("&\u{e9}\u{e9}\u{e9}\u{e9}\u{e9};", "&\u{e9}\u{e9}\u{e9}\u{e9}\u{e9};"),
+        ] {
+            assert_eq!(decoded(text), meant);
+        }
+    }
+
+    #[test]
     fn only_what_s3_says_is_said_of_the_request() {
         for status in [400, 404, 406, 409, 410, 421, 422] {
             let plain = of_answer("", status, Effect::Write);
@@ -222,6 +293,17 @@ mod tests {
             ("ExistingObjectIsDirectory", 409),
         ] {
             assert_eq!(of_answer(code, status, Effect::Write), ErrorKind::InvalidName, "{code}");
+        }
+    }
+
+    #[test]
+    fn a_write_that_failed_on_the_way_was_not_just_turned_away() {
+        for code in ["", "ServiceUnavailable", "InternalError", "SlowDownWrite", "SlowDownRead", "RequestTimeout"] {
+            assert_eq!(of_answer(code, 503, Effect::Write), ErrorKind::Ambiguous, "{code}");
+            assert_eq!(of_answer(code, 503, Effect::Read), ErrorKind::Throttled, "{code}");
+        }
+        for (code, status) in [("SlowDown", 503), ("ThrottlingException", 400), ("TooManyRequests", 429), ("", 429)] {
+            assert_eq!(of_answer(code, status, Effect::Write), ErrorKind::Throttled, "{code}");
         }
     }
 

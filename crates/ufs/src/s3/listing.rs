@@ -4,9 +4,9 @@ use std::collections::HashSet;
 use std::sync::atomic::Ordering;
 
 use super::S3Store;
+use super::answer_check::SecondLook;
 use super::errors::{Effect, classify, of_no_condition};
 use super::objects::tag;
-use super::speaker::SecondLook;
 use crate::grouping::Grouping;
 use crate::{Error, ErrorKind, ListPage, ListRequest, ListedObject, Result};
 use aws_sdk_s3::operation::list_objects_v2::ListObjectsV2Output;
@@ -125,7 +125,7 @@ impl S3Store {
         let result =
             call.send().await.map_err(|error| classify(error, Effect::Read, || format!("list {}", self.bucket)));
         let output = result.map_err(of_no_condition)?;
-        self.client.speaker.look_at_listing(&output, &self.bucket, &prefix)?;
+        self.client.answers.look_at_listing(&output, &self.bucket, &prefix)?;
         Ok(output)
     }
 

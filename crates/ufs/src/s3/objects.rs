@@ -10,11 +10,11 @@ use aws_smithy_types::date_time::Format;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use forebay_types::{
-    Algorithm, ByteRange, Checksum, ChecksumKind, Checksums, ETag, ObjectInfo, SystemHeaders, UserMetadata,
+    Algorithm, ByteRange, Checksum, ChecksumKind, Checksums, ETag, Generation, ObjectInfo, SystemHeaders, UserMetadata,
 };
 use futures::StreamExt;
 
-use crate::stamp::{self, STAMP_NAME};
+use crate::stamp::{self, STAMP_NAME, Subject};
 use crate::{ByteStream, Error, ErrorKind, RemoteBody, RemoteObject};
 
 /// Begins and ends a metadata value that is not plain ASCII, as S3 sends it (RFC 2047).
@@ -49,9 +49,9 @@ macro_rules! checksums {
 }
 
 macro_rules! info {
-    ($output:ident, $size:expr, $has_md5:expr) => {{
+    ($output:ident, $size:expr, $subject:expr) => {{
         let checksums = checksums!($output);
-        let has_md5 = $has_md5
+        let has_md5 = $subject.has_md5
             && $output.sse_customer_algorithm.is_none()
             && !$output.server_side_encryption.is_some_and(|encryption| encryption.as_str().starts_with("aws:kms"));
         let headers = SystemHeaders {
@@ -72,7 +72,7 @@ macro_rules! info {
             checksums,
             ..ObjectInfo::new($size, etag, modified_ms.max(0) as u64)
         };
-        believe_stamp(info, has_md5)
+        believe_stamp(info, Subject { has_md5, ..$subject })
     }};
 }
 
@@ -126,21 +126,21 @@ pub(super) fn get_output(mut response: HttpResponse) -> GetObjectOutput {
     output!(GetObjectOutput, response.headers()).body(body).build()
 }
 
-/// `has_md5`: the ETag of an object that is not encrypted with a key of KMS or of the client is an MD5.
-pub(super) fn from_head(output: HeadObjectOutput, has_md5: bool) -> Option<RemoteObject> {
+/// [`Subject::has_md5`] is about objects that are not encrypted with a key of KMS or of the client.
+pub(super) fn from_head(output: HeadObjectOutput, subject: Subject<'_>) -> Option<RemoteObject> {
     let size = u64::try_from(output.content_length?).ok()?;
-    Some(info!(output, size, has_md5))
+    Some(info!(output, size, subject))
 }
 
-/// `has_md5` as for [`from_head`].
-pub(super) fn from_get(output: GetObjectOutput, has_md5: bool, context: String) -> Option<RemoteBody> {
+/// `subject` as for [`from_head`].
+pub(super) fn from_get(output: GetObjectOutput, subject: Subject<'_>, context: String) -> Option<RemoteBody> {
     let length = u64::try_from(output.content_length?).ok()?;
     let (start, size) = match &output.content_range {
         Some(range) => content_range(range)?,
         None => (0, length),
     };
     let stream = body(output.body, length, context);
-    Some(RemoteBody { object: info!(output, size, has_md5), range: ByteRange::new(start, start + length), stream })
+    Some(RemoteBody { object: info!(output, size, subject), range: ByteRange::new(start, start + length), stream })
 }
 
 /// A checksum over all bytes of the object, as the under store computed it.
@@ -177,9 +177,15 @@ fn body(body: SdkStream, length: u64, context: String) -> ByteStream {
     stream.boxed()
 }
 
-fn believe_stamp(mut info: ObjectInfo, has_md5: bool) -> RemoteObject {
+/// The stamp, if there is room for it next to the user metadata.
+pub(super) fn stamp_of(subject: Subject<'_>, generation: Generation, info: &ObjectInfo) -> Option<String> {
+    let used = info.user.iter().map(|(name, value)| name.len() + encode_value(value).len()).sum();
+    stamp::write(generation, info, subject, used)
+}
+
+fn believe_stamp(mut info: ObjectInfo, subject: Subject<'_>) -> RemoteObject {
     let remote_etag = info.etag.clone();
-    let stamp = info.user.remove(STAMP_NAME).and_then(|text| stamp::read(&text, &mut info, has_md5));
+    let stamp = info.user.remove(STAMP_NAME).and_then(|text| stamp::read(&text, &mut info, subject));
     RemoteObject { info, remote_etag, stamp }
 }
 

@@ -8,9 +8,9 @@ use aws_sdk_s3::types::{BucketLocationConstraint, CreateBucketConfiguration};
 use forebay_env::Env;
 use forebay_types::BucketName;
 
+use super::answer_check::{SecondLook, Worth};
 use super::errors::{Effect, classify};
 use super::listing::must_go_on;
-use super::speaker::{SecondLook, Worth};
 use super::{S3Client, S3Settings, S3Store};
 use crate::{BucketInfo, BucketRoot, Error, ErrorKind, ListRequest, Result, UnderStore};
 
@@ -36,7 +36,7 @@ impl S3EndpointRoot {
         let request = self.client.sdk.list_objects_v2().bucket(name.as_str()).max_keys(1);
         let result = request.customize().interceptor(SecondLook).send().await;
         let result = result.map_err(|error| classify(error, Effect::Read, || format!("look for the bucket {name}")));
-        match result.and_then(|output| self.client.speaker.look_at_listing(&output, name.as_str(), "")) {
+        match result.and_then(|output| self.client.answers.look_at_listing(&output, name.as_str(), "")) {
             Ok(()) => Ok(true),
             Err(error) if error.kind == ErrorKind::NoBucket => Ok(false),
             Err(error) => Err(error),
@@ -92,7 +92,7 @@ impl BucketRoot for S3EndpointRoot {
         let request = self.client.sdk.head_bucket().bucket(name.as_str());
         let result = request.customize().interceptor(SecondLook).send().await;
         match result.map_err(|error| classify(error, Effect::Look, || format!("look for the bucket {name}"))) {
-            Ok(output) if self.client.speaker.worth(output.request_id().is_some()) == Worth::Believed => {
+            Ok(output) if self.client.answers.worth(output.request_id().is_some()) == Worth::Believed => {
                 Ok(Some(self.assume(name)))
             }
             Ok(_) => Ok(self.has_listing(name).await?.then(|| self.assume(name))),
@@ -135,7 +135,7 @@ impl S3PrefixRoot {
         let request = client.sdk.list_objects_v2().bucket(bucket).prefix(&marker).max_keys(1);
         let result = request.customize().interceptor(SecondLook).send().await;
         let page = result.map_err(|error| classify(error, Effect::Read, || format!("look for the bucket {name}")))?;
-        client.speaker.look_at_listing(&page, bucket, &marker)?;
+        client.answers.look_at_listing(&page, bucket, &marker)?;
         Ok(!page.contents().is_empty())
     }
 }

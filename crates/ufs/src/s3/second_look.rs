@@ -7,27 +7,27 @@ use aws_sdk_s3::operation::list_objects_v2::{ListObjectsV2Error, ListObjectsV2Ou
 use forebay_types::ObjectKey;
 
 use super::S3Store;
+use super::answer_check::{AnswerCheck, Doubt, Worth};
 use super::listing::decode;
-use super::speaker::{Doubt, Speaker, Worth};
 use crate::{Error, ErrorKind, ListRequest, ListedObject, RemoteObject, Result, Stored, UnderStore, Upload};
 
 impl S3Store {
     /// Whether the success of an operation needs a second look. If nothing is known about the endpoint, a listing shows
     /// how it answers.
     async fn needs_look(&self, speaks_s3: bool) -> Result<bool> {
-        if self.client.speaker.worth(speaks_s3) == Worth::Unknown {
+        if self.client.answers.worth(speaks_s3) == Worth::Unknown {
             match self.list(&ListRequest { limit: 2, ..ListRequest::default() }).await {
                 // Where nothing can be listed, nothing can be checked. But the refusal shows whether there are ids.
                 Err(error) if refuses_to_list(&error) => {
                     match listing_error(&error).and_then(|answer| answer.request_id()) {
-                        Some(_) => self.client.speaker.found_ids(),
-                        None => self.client.speaker.found_mute(),
+                        Some(_) => self.client.answers.found_ids(),
+                        None => self.client.answers.found_mute(),
                     }
                 }
                 listed => drop(listed.map_err(|error| Error { kind: ErrorKind::Unavailable, ..error })?),
             }
         }
-        Ok(self.client.speaker.worth(speaks_s3) == Worth::Doubted)
+        Ok(self.client.answers.worth(speaks_s3) == Worth::Doubted)
     }
 
     /// # Errors
@@ -49,7 +49,7 @@ impl S3Store {
         };
         match self.list(&request).await {
             Ok(page) if page.objects.iter().any(same) => Ok(()),
-            Err(error) if refuses_to_list(&error) && !self.client.speaker.tells_id_to(operation) => Ok(()),
+            Err(error) if refuses_to_list(&error) && !self.client.answers.tells_id_to(operation) => Ok(()),
             Ok(_) | Err(_) => Err(self.unproven(ErrorKind::Unavailable, "read", key)),
         }
     }
@@ -68,7 +68,7 @@ impl S3Store {
             Ok(true) => match self.head(key).await {
                 Ok(object) => is_of(&object, upload, &stored),
                 // Credentials that may write but not read.
-                Err(error) => error.kind == ErrorKind::Denied && !self.client.speaker.tells_id_to("PutObject"),
+                Err(error) => error.kind == ErrorKind::Denied && !self.client.answers.tells_id_to("PutObject"),
             },
             Err(_) => false,
         };
@@ -83,7 +83,7 @@ impl S3Store {
             Ok(true) => match self.head(key).await {
                 Ok(_) => false,
                 // S3 says "no such object" only to those who may list.
-                Err(error) if error.kind == ErrorKind::Denied => !self.client.speaker.tells_id_to("DeleteObject"),
+                Err(error) if error.kind == ErrorKind::Denied => !self.client.answers.tells_id_to("DeleteObject"),
                 Err(error) => error.kind == ErrorKind::NotFound,
             },
             Err(_) => false,
@@ -97,7 +97,7 @@ impl S3Store {
     }
 }
 
-impl Speaker {
+impl AnswerCheck {
     /// # Errors
     /// `Unavailable` when something in front of S3 may have sent this listing.
     pub(super) fn look_at_listing(&self, output: &ListObjectsV2Output, bucket: &str, prefix: &str) -> Result<()> {

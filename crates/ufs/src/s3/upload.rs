@@ -1,5 +1,6 @@
 //! Uploads: in one piece, or in concurrent parts.
 
+use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -13,15 +14,15 @@ use forebay_types::limits::{PART_BYTES_MIN, PART_NUMBER_MAX};
 use forebay_types::{Algorithm, ByteRange, Checksum, ChecksumKind, ObjectInfo, ObjectKey};
 use futures::{StreamExt, TryStreamExt};
 
+use super::answer_check::SecondLook;
 use super::direct::Headers;
 use super::errors::{Effect, classify, unapplied};
 use super::listing::must_go_on;
 use super::second_look::is_of;
 use super::source::{SourceError, Sum, body, other_size};
-use super::speaker::SecondLook;
 use super::{S3Client, S3Store, objects};
-use crate::stamp::{self, STAMP_NAME};
-use crate::{Condition, Error, ErrorKind, IsOurs, Result, Stored, UnderStore, Upload, UploadSource};
+use crate::stamp::{STAMP_NAME, Subject};
+use crate::{Condition, Error, ErrorKind, IsOurs, RemoteObject, Result, Stored, UnderStore, Upload, UploadSource};
 
 /// The type that S3 reports for objects that were given none.
 const DEFAULT_TYPE: &str = "binary/octet-stream";
@@ -31,7 +32,7 @@ const DIRECT_BYTES_MAX: u64 = 1 << 20;
 
 /// Sets what PutObject and CreateMultipartUpload have in common.
 macro_rules! describe {
-    ($request:expr, $info:expr, $upload:expr) => {
+    ($request:expr, $info:expr, $subject:expr, $upload:expr) => {
         $request
             .content_type($info.headers.content_type.as_deref().unwrap_or(DEFAULT_TYPE))
             .set_content_encoding($info.headers.content_encoding.clone())
@@ -40,7 +41,7 @@ macro_rules! describe {
             .set_cache_control($info.headers.cache_control.clone())
             .set_website_redirect_location($info.headers.website_redirect_location.clone())
             .set_storage_class($info.headers.storage_class.as_deref().map(StorageClass::from))
-            .set_metadata(Some(metadata($upload)))
+            .set_metadata(Some(metadata($subject, $upload)))
             .set_tagging(tagging($info))
     };
 }
@@ -104,7 +105,7 @@ impl S3Store {
             && let Some(direct) = self.direct().await
         {
             let body = gathered(upload.source.as_ref(), info.size).await?;
-            let (remote, headers) = (self.remote_key(key), headers(upload, &body));
+            let (remote, headers) = (self.remote_key(key), headers(self.subject(key), upload, &body));
             let result = direct.put(&remote, headers, body, self.settings.deadline(info.size)).await;
             let result = result.map_err(|error| classify(error, Effect::Write, || self.context("put", key)));
             let (etag, speaks_s3) = result?;
@@ -113,8 +114,8 @@ impl S3Store {
         let failure = SourceError::default();
         let request = self.client.sdk.put_object().bucket(&self.bucket).key(self.remote_key(key));
         let (matches, absent) = conditions(&upload.condition);
-        let request = describe!(request, info, upload).set_if_match(matches).set_if_none_match(absent);
-        let request = request.content_length(info.size as i64);
+        let request = describe!(request, info, self.subject(key), upload);
+        let request = request.set_if_match(matches).set_if_none_match(absent).content_length(info.size as i64);
         let request = match client_checksum(info) {
             Some(checksum) => with_checksum(request, checksum),
             None => request,
@@ -151,7 +152,7 @@ impl S3Store {
     async fn upload_parts(&self, key: &ObjectKey, upload: &Upload, ranges: Vec<ByteRange>) -> Result<Stored> {
         let info = upload.info.as_ref();
         let request = self.client.sdk.create_multipart_upload().bucket(&self.bucket).key(self.remote_key(key));
-        let request = describe!(request, info, upload).checksum_algorithm(ChecksumAlgorithm::Crc32);
+        let request = describe!(request, info, self.subject(key), upload).checksum_algorithm(ChecksumAlgorithm::Crc32);
         // The parts show whether this answer is true.
         let request = customize!(request, self, 0, info.headers.expires.clone()).interceptor(SecondLook);
         let result = request.send().await;
@@ -205,8 +206,12 @@ impl S3Store {
         let request = request.multipart_upload(CompletedMultipartUpload::builder().set_parts(Some(parts)).build());
         let request = request.set_if_match(matches).set_if_none_match(absent);
         // Servers that copy the parts together take their time.
-        let result = customize!(request, self, upload.info.size, None).interceptor(SecondLook).send().await;
-        let output = result.map_err(|error| {
+        let answer = customize!(request, self, upload.info.size, None).interceptor(SecondLook).send();
+        let answer = match self.unless_there(key, upload, answer).await {
+            Ok(answer) => answer,
+            Err(stored) => return self.check_completed(key, upload, stored).await,
+        };
+        let output = answer.map_err(|error| {
             let has_no_object = error.code() == Some("NoSuchKey");
             let error = classify(error, Effect::Write, || self.context("complete an upload of", key));
             // NoSuchUpload: a try before this one may have completed it.
@@ -215,6 +220,41 @@ impl S3Store {
         })?;
         let stored = self.stored(key, output.e_tag())?;
         self.check_completed(key, upload, stored).await
+    }
+
+    /// Waits for the answer to a completion. No answer comes when the network has dropped the connection, and the limit
+    /// for servers that copy is hours for a large object. So once in a while, a look shows whether the object is there.
+    ///
+    /// # Errors
+    /// The object, when two looks have found it and no answer has come in between.
+    async fn unless_there<T>(
+        &self,
+        key: &ObjectKey,
+        upload: &Upload,
+        answer: impl Future<Output = T> + Send,
+    ) -> Result<T, Stored> {
+        let mut answer = pin!(answer);
+        let mut was_there = false;
+        loop {
+            let look = async {
+                self.env.clock.sleep(self.settings.deadline(0)).await;
+                UnderStore::head(self, key).await
+            };
+            let found = tokio::select! {
+                biased;
+                answer = &mut answer => return Ok(answer),
+                found = look => found.ok(),
+            };
+            // Without a stamp, nothing tells whose object it is.
+            let is_ours = |remote: &RemoteObject| {
+                remote.stamp.as_ref().is_some_and(|stamp| stamp.generation == upload.generation)
+            };
+            let found = found.filter(is_ours);
+            match found {
+                Some(remote) if was_there => return Err(Stored { remote_etag: remote.remote_etag }),
+                found => was_there = found.is_some(),
+            }
+        }
     }
 
     /// Checks that the object is the one that was completed: some servers confirm uploads that they have never heard
@@ -356,7 +396,7 @@ fn with_checksum(request: PutObjectFluentBuilder, checksum: &Checksum) -> PutObj
 
 /// The headers of an upload in one piece, as the SDK would write them. Where the client has sent no checksum, a CRC-32
 /// is added, as the SDK would.
-fn headers(upload: &Upload, body: &Bytes) -> Headers {
+fn headers(subject: Subject<'_>, upload: &Upload, body: &Bytes) -> Headers {
     let info = upload.info.as_ref();
     let mut headers = Headers::default();
     headers.set("content-length", Some(&body.len().to_string()));
@@ -369,7 +409,7 @@ fn headers(upload: &Upload, body: &Bytes) -> Headers {
     headers.set("x-amz-website-redirect-location", info.headers.website_redirect_location.as_deref());
     headers.set("x-amz-storage-class", info.headers.storage_class.as_deref());
     headers.set("x-amz-tagging", tagging(info).as_deref());
-    for (name, value) in metadata(upload) {
+    for (name, value) in metadata(subject, upload) {
         headers.set(&format!("x-amz-meta-{name}"), Some(&value));
     }
     let (matches, absent) = conditions(&upload.condition);
@@ -403,11 +443,10 @@ fn conditions(condition: &Condition) -> (Option<String>, Option<String>) {
 }
 
 /// User metadata with the stamp.
-fn metadata(upload: &Upload) -> std::collections::HashMap<String, String> {
+fn metadata(subject: Subject<'_>, upload: &Upload) -> std::collections::HashMap<String, String> {
     let user = upload.info.user.iter().map(|(name, value)| (name.clone(), objects::encode_value(value)));
     let mut metadata: std::collections::HashMap<String, String> = user.collect();
-    let used = metadata.iter().map(|(name, value)| name.len() + value.len()).sum();
-    if let Some(stamp) = stamp::write(upload.generation, &upload.info, used) {
+    if let Some(stamp) = objects::stamp_of(subject, upload.generation, &upload.info) {
         metadata.insert(STAMP_NAME.to_owned(), stamp);
     }
     metadata

@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use forebay_env::Env;
-use forebay_types::Tags;
+use forebay_types::{ETag, Tags};
 use forebay_ufs::hdfs::{HdfsLocation, HdfsRoot, HdfsStore};
 use forebay_ufs::{Condition, ErrorKind, ListRequest, UnderStore, conformance};
 use hdfs_native::WriteOptions;
@@ -63,6 +63,12 @@ async fn objects_are_plain_files_and_files_are_objects(cluster: &Cluster) {
     store.set_tags(&key("dir/theirs"), &tags).await.expect("tags");
     assert_eq!(store.tags(&key("dir/theirs")).await.expect("tags"), tags);
     assert_eq!(store.head(&key("dir/theirs")).await.expect("an object").remote_etag, first.remote_etag);
+    // Renamed: as it was, but no write of ours to this key.
+    client.rename("/plain/dir/file", "/plain/dir/renamed", false).await.expect("a rename");
+    let renamed = store.head(&key("dir/renamed")).await.expect("an object");
+    assert_eq!((&renamed.stamp, &renamed.info.etag), (&None, &ETag::new("tag")));
+    client.rename("/plain/dir/renamed", "/plain/dir/file", false).await.expect("a rename");
+    assert!(store.head(&key("dir/file")).await.expect("an object").stamp.is_some());
     // Changed in place: nothing that was known of it counts.
     for name in ["dir/file", "dir/theirs"] {
         let before = store.head(&key(name)).await.expect("an object");

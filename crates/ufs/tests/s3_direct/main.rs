@@ -1,6 +1,7 @@
 //! The two ways of sending a request to S3, with the SDK and around it, send the same and understand the same.
 
 mod gateways;
+mod listings;
 mod wrong_bodies;
 
 use std::collections::BTreeMap;
@@ -276,22 +277,48 @@ async fn an_object_is_told_of_in_the_same_way() {
     assert_eq!(asked, meaning(head.take()));
 }
 
-/// Some stores have ETags that only look like MD5s. Which bucket does is known to both lanes once one of them has
-/// uploaded something.
-#[tokio::test(flavor = "multi_thread")]
-async fn what_an_upload_shows_of_etags_is_known_to_both_lanes() {
-    let stamp = Mutex::new(String::new());
-    let server = Recorder::by(move |seen| {
+/// A server whose objects all have four bytes, this ETag, and the stamp that was written last.
+async fn stamped(etag: &str) -> Recorder {
+    let (etag, stamp) = (etag.to_owned(), Mutex::new(String::new()));
+    Recorder::by(move |seen| {
         let mut stamp = stamp.lock();
         if let Some(written) = seen.headers.get("x-amz-meta-forebay-stamp") {
             stamp.clone_from(written);
         }
-        let length = if seen.method == "HEAD" { 4 } else { 0 };
-        let stamp = format!("x-amz-meta-forebay-stamp: {stamp}\r\n");
-        let etag = "d1".repeat(16);
-        format!("HTTP/1.1 200 X\r\nETag: \"{etag}\"\r\nContent-Length: {length}\r\n{stamp}x-amz-request-id: 1\r\n\r\n")
+        let (length, body) = match seen.method.as_str() {
+            "PUT" => (0, ""),
+            "HEAD" => (4, ""),
+            _ => (4, "body"),
+        };
+        let headers = format!("ETag: \"{etag}\"\r\nx-amz-meta-forebay-stamp: {stamp}\r\nx-amz-request-id: 1\r\n");
+        format!("HTTP/1.1 200 X\r\nContent-Length: {length}\r\n{headers}\r\n{body}")
     })
-    .await;
+    .await
+}
+
+/// As `aws s3 cp` and `aws s3 mv` copy it within the under store.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_object_that_somebody_copied_to_another_key_is_theirs() {
+    let server = stamped("remote-1").await;
+    for store in server.both(S3Settings::default()).await {
+        let upload = upload(described(4), &Bytes::from_static(b"body"), Condition::Always);
+        store.put(&key("a"), upload).await.unwrap();
+        for (name, generation, etag) in [("a", Some(Generation(7)), "e"), ("b", None, "remote-1")] {
+            let head = store.head(&key(name)).await.unwrap();
+            let read = store.get(&key(name), None, None).await.unwrap().object;
+            for found in [head, read] {
+                assert_eq!(found.stamp.map(|stamp| stamp.generation), generation, "{name}");
+                assert_eq!(found.info.etag.as_str(), etag, "{name}");
+            }
+        }
+    }
+}
+
+/// Some stores have ETags that only look like MD5s. Which bucket does is known to both lanes once one of them has
+/// uploaded something.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_an_upload_shows_of_etags_is_known_to_both_lanes() {
+    let server = stamped(&"d1".repeat(16)).await;
     let options = Recorder::options(S3Settings::default());
     let client = connect(Some(&server.endpoint), Some("eu-west-3"), &options).await.expect("a client");
     let store = |client: &S3Client, bucket: &'static str| {
@@ -305,6 +332,20 @@ async fn what_an_upload_shows_of_etags_is_known_to_both_lanes() {
     assert_eq!(stamp.map(|stamp| stamp.generation), Some(Generation(7)));
     // Other buckets of the endpoint may have MD5s.
     assert_eq!(store(&client, "other").head(&key("a")).await.unwrap().stamp, None);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_uploads_have_shown_of_etags_is_known_after_a_restart() {
+    let server = stamped(&"d1".repeat(16)).await;
+    let [before, _] = server.both(S3Settings::default()).await;
+    let info = ObjectInfo::new(4, ETag::new(&"0a".repeat(16)), 1_700_000_000_123);
+    for name in ["a", "b"] {
+        let upload = upload(info.clone(), &Bytes::from_static(b"body"), Condition::Always);
+        before.put(&key(name), upload).await.unwrap();
+    }
+    let [after, _] = server.both(S3Settings::default()).await;
+    let stamp = after.head(&key("b")).await.unwrap().stamp;
+    assert_eq!(stamp.map(|stamp| stamp.generation), Some(Generation(7)));
 }
 
 /// Only for a whole object: the checksum says nothing about a part of it.
@@ -416,8 +457,9 @@ fn unframe(seen: &mut Seen) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn errors_mean_the_same() {
-    let document =
-        |code: &str| format!("<?xml version=\"1.0\"?><Error><Code>{code}</Code><Message>why</Message></Error>");
+    let document = |code: &str| {
+        format!("<?xml version=\"1.0\"?><Error><Code>{code}</Code><Message>why &quot;not&quot;</Message></Error>")
+    };
     let answers = [
         (403, document("AccessDenied")),
         (404, document("NoSuchKey")),
@@ -451,7 +493,7 @@ async fn errors_mean_the_same() {
             let get = store.get(&key("a"), None, None).await.err().unwrap();
             let delete = store.delete(&key("a"), Condition::Always).await.err();
             if status == 403 {
-                assert!(put.context.contains("AccessDenied why"), "{put}");
+                assert!(put.context.contains("AccessDenied why \"not\""), "{put}");
             }
             kinds.push((put.kind, get.kind, delete.map(|error| error.kind)));
         }
@@ -595,6 +637,44 @@ async fn checksums_of_parts_are_our_own_where_nobody_tells_them() {
     assert_eq!(put().await, Ok(ETag::new("two")));
 }
 
+/// As when the network drops the connection while S3 puts the parts together.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_answer_to_a_completion_is_not_awaited_once_the_object_is_there() {
+    let stamp = Mutex::new(String::new());
+    let server = Recorder::by(move |seen| {
+        let mut stamp = stamp.lock();
+        if let Some(written) = seen.headers.get("x-amz-meta-forebay-stamp") {
+            stamp.clone_from(written);
+        }
+        let begun = "<InitiateMultipartUploadResult><UploadId>one</UploadId></InitiateMultipartUploadResult>";
+        let (length, headers, body) = match seen.method.as_str() {
+            "POST" if seen.path.contains("uploads") => (begun.len(), String::new(), begun),
+            // The beginning of an answer, and no more.
+            "POST" => return "HTTP/1.1 200 X\r\n".to_owned(),
+            "HEAD" => (4, format!("ETag: \"e-1\"\r\nx-amz-meta-forebay-stamp: {stamp}\r\n"), ""),
+            _ => (0, "ETag: \"part\"\r\n".to_owned(), ""),
+        };
+        format!("HTTP/1.1 200 X\r\nx-amz-request-id: 1\r\nContent-Length: {length}\r\n{headers}\r\n{body}")
+    })
+    .await;
+    let settings = S3Settings { multipart_threshold: ByteSize(1), ..S3Settings::default() };
+    let options = Recorder::options(settings.clone());
+    let client = connect(Some(&server.endpoint), Some("eu-west-3"), &options).await.expect("a client");
+    let (env, clock) = Env::simulated(7);
+    // The time limits of the SDK go by another clock.
+    let store = S3Store::new(env, client, "bucket", "", settings).through_sdk();
+    let name = key("a");
+    let mut put = store.put(&name, upload(described(4), &Bytes::from_static(b"body"), Condition::Always));
+    let stored = loop {
+        tokio::select! {
+            biased;
+            stored = &mut put => break stored,
+            () = tokio::task::yield_now() => clock.advance(Duration::from_secs(3600)),
+        }
+    };
+    assert_eq!(stored.expect("it is there").remote_etag, ETag::new("e-1"));
+}
+
 /// Yields nothing, and tells when it is asked.
 struct Silent(Arc<Notify>);
 
@@ -730,21 +810,6 @@ async fn a_get_tells_why_a_head_was_refused() {
     assert_eq!(root.open(&bucket).await.err().expect("a refusal").kind, ErrorKind::Credentials);
 }
 
-/// A mirror that takes the rest for deleted would delete it, too.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_list_that_is_cut_off_is_none() {
-    let document = "<ListBucketResult><IsTruncated>false</IsTruncated><Contents><Key>a prefix/a</Key><Size>1</Size>\
-                    <ETag>\"t\"</ETag></Contents></ListBucketResult>";
-    for length in [document.len(), document.len() - 1, document.len() / 2, 60, 18] {
-        let body = &document[..length];
-        let server = Recorder::answering(format!("HTTP/1.1 200 X\r\nContent-Length: {length}\r\n\r\n{body}")).await;
-        let [store, _] = server.both(S3Settings::default()).await;
-        let listed = store.list(&ListRequest { limit: 1000, ..ListRequest::default() }).await;
-        let expected = if length == document.len() { Ok(1) } else { Err(ErrorKind::Unavailable) };
-        assert_eq!(listed.map(|page| page.objects.len()).map_err(|error| error.kind), expected, "{body}");
-    }
-}
-
 /// versitygw shows files like this that others have put into its directory. It says nothing about the server's health.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_object_without_a_tag_is_told_as_such() {
@@ -828,91 +893,6 @@ async fn what_comes_behind_an_answer_is_not_waited_for() {
         () = requests => {}
         () = clock.sleep(Duration::from_secs(30)) => panic!("the rest of an answer is waited for"),
     }
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_list_that_goes_in_circles_is_an_error() {
-    let document = "<ListBucketResult><IsTruncated>true</IsTruncated><NextContinuationToken>same</NextContinuationToken></ListBucketResult>";
-    let answer = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{document}", document.len());
-    let server = Recorder::answering(answer).await;
-    let [store, _] = server.both(S3Settings::default()).await;
-    let error = store.list(&ListRequest { limit: 1, ..ListRequest::default() }).await.unwrap_err();
-    assert_eq!((error.kind, server.seen.lock().len()), (ErrorKind::Unavailable, 2), "{error}");
-}
-
-/// From a server that knows only ListObjects, or behind a proxy that removes the token.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_list_that_does_not_say_how_it_goes_on_is_an_error() {
-    let document = "<ListBucketResult><IsTruncated>true</IsTruncated><Contents><Key>a prefix/a</Key><Size>1</Size>\
-                    <ETag>\"t\"</ETag></Contents></ListBucketResult>";
-    let answer = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{document}", document.len());
-    let server = Recorder::answering(answer).await;
-    let [store, _] = server.both(S3Settings::default()).await;
-    let error = store.list(&ListRequest { limit: 1000, ..ListRequest::default() }).await.unwrap_err();
-    assert_eq!(error.kind, ErrorKind::Unavailable, "{error}");
-    assert!(error.context.contains("continuation token"), "{error}");
-}
-
-/// MinIO answers with only the object of that name, if there is one.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_page_of_one_key_is_not_the_last_one() {
-    let names = ["dir/", "dir/x", "dir/y"];
-    let server = Recorder::by(move |seen| {
-        let is_alone = seen.path.contains("max-keys=1&") || seen.path.ends_with("max-keys=1");
-        let from = usize::from(seen.path.contains("start-after="));
-        let shown = if is_alone { &names[..1] } else { &names[from..] };
-        let keys = shown
-            .iter()
-            .map(|name| format!("<Contents><Key>a prefix/{name}</Key><Size>1</Size><ETag>\"t\"</ETag></Contents>"));
-        let keys: String = keys.collect();
-        let document = format!("<ListBucketResult><IsTruncated>false</IsTruncated>{keys}</ListBucketResult>");
-        format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{document}", document.len())
-    })
-    .await;
-    let [store, _] = server.both(S3Settings::default()).await;
-    let mut request = ListRequest { prefix: "dir/".to_owned(), limit: 1, ..ListRequest::default() };
-    let first = store.list(&request).await.unwrap();
-    assert_eq!(first.objects.len(), 1);
-    assert_eq!((first.objects[0].key.as_str(), first.next.as_deref()), ("dir/", Some("dir/")));
-    request = ListRequest { start_after: first.next, ..request };
-    let second = store.list(&request).await.unwrap();
-    assert_eq!((second.objects[0].key.as_str(), second.next.as_deref()), ("dir/x", Some("dir/x")));
-    request.limit = 2;
-    let rest = store.list(&request).await.unwrap();
-    assert_eq!(rest.objects.iter().map(|object| object.key.as_str()).collect::<Vec<_>>(), names[1..]);
-}
-
-/// As MinIO does for delimiters other than `/`. Without a delimiter, it continues.
-#[tokio::test(flavor = "multi_thread")]
-async fn common_prefixes_are_made_here_where_tokens_lead_back() {
-    let page = |names: &str, next: Option<&str>| {
-        let next =
-            next.map(|next| format!("<NextContinuationToken>{next}</NextContinuationToken>")).unwrap_or_default();
-        let is_truncated = !next.is_empty();
-        let document =
-            format!("<ListBucketResult><IsTruncated>{is_truncated}</IsTruncated>{next}{names}</ListBucketResult>");
-        format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{document}", document.len())
-    };
-    let key = |name: &str| format!("<Contents><Key>a prefix/{name}</Key><Size>1</Size><ETag>\"t\"</ETag></Contents>");
-    let group = "<CommonPrefixes><Prefix>a prefix/a-</Prefix></CommonPrefixes>";
-    let server =
-        Recorder::by(move |seen| match (seen.path.contains("delimiter="), seen.path.contains("continuation-token=")) {
-            (true, _) => page(group, Some("back")),
-            (false, false) => page(&(key("a-1") + &key("a-2") + &key("b")), Some("on")),
-            (false, true) => page(&(key("c-1") + &key("d")), None),
-        })
-        .await;
-    let [store, _] = server.both(S3Settings::default()).await;
-    let delimiter = Some("-".to_owned());
-    let mut request = ListRequest { delimiter, limit: 1, ..ListRequest::default() };
-    let mut names = Vec::new();
-    loop {
-        let page = store.list(&request).await.unwrap();
-        names.extend(page.objects.into_iter().map(|object| object.key).chain(page.prefixes));
-        let Some(next) = page.next else { break };
-        (request.start_after, request.token) = (Some(next), page.token);
-    }
-    assert_eq!(names, ["a-", "b", "c-", "d"]);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,3 +1,4 @@
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use forebay_env::Requester;
@@ -385,6 +386,26 @@ fn one_success_releases_all_that_waited_for_the_under_store() {
         rest += 1;
     }
     assert_eq!(rest, 19);
+}
+
+/// However many others wait.
+#[test]
+fn a_success_looks_only_at_what_waits_for_the_under_store_of_its_bucket() {
+    let (queue, _) = queue();
+    let keys = ["a", "b"].map(path);
+    for key in &keys {
+        queue.push(key.clone(), entry(1));
+        assert_eq!(take(&queue).as_ref(), Some(key));
+    }
+    queue.failed(&keys[0], Blame::UnderStore);
+    // They have no slots, so a look at one of them panics.
+    let later = queue.env.clock.monotonic() + Duration::from_secs(3600);
+    for (bucket, blame) in [("bucket", Blame::Access), ("other", Blame::Access), ("other", Blame::UnderStore)] {
+        let key = ObjectPath::parse(bucket, &format!("{blame:?}")).unwrap();
+        queue.state.lock().delayed.insert(later, key, blame);
+    }
+    queue.succeeded(&keys[1]);
+    assert_eq!((take(&queue).as_ref(), queue.delayed()), (Some(&keys[0]), 3));
 }
 
 #[test]

@@ -34,7 +34,7 @@ impl Worker {
             }
         }
         if let Err(error) = self.home.stale_records.note(self.catalog.as_ref()).await {
-            tracing::warn!(%error, "could not record that the wait after a forgotten directory is over: the next start waits, and checks for stale records, again");
+            tracing::warn!(%error, "could not record that the wait after a loss of records is over: the next start waits, and checks for stale records, again");
         }
         self.stop.cancelled().await;
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::{Bytes, BytesMut};
-use forebay_types::{ByteRange, ETag, ObjectKey, Tags};
+use forebay_types::{ByteRange, ETag, Generation, ObjectInfo, ObjectKey, Tags};
 use forebay_ufs::memory::MemoryUnderStore;
 use forebay_ufs::{
     ByteStream, Condition, Error, ErrorKind, IsOurs, ListPage, ListRequest, RemoteBody, RemoteObject, Result, Stored,
@@ -217,6 +217,10 @@ fn refusal(kind: ErrorKind) -> Error {
 
 #[async_trait]
 impl UnderStore for Gate {
+    fn has_room_for_stamp(&self, key: &ObjectKey, generation: Generation, info: &ObjectInfo) -> bool {
+        self.inner.has_room_for_stamp(key, generation, info)
+    }
+
     async fn head(&self, key: &ObjectKey) -> Result<RemoteObject> {
         self.seen.lock().heads += 1;
         self.refused(key)?;

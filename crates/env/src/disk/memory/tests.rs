@@ -84,6 +84,21 @@ async fn changes_of_names_may_be_undone_until_the_directory_is_synced() {
 }
 
 #[tokio::test]
+async fn a_failed_sync_of_the_directory_makes_no_name_durable() {
+    let created = names_after_power_loss(async |disk| {
+        disk.fail_directory_syncs(1);
+        disk.create("new").await.unwrap();
+        assert_eq!(disk.sync_directory().await.unwrap_err().kind(), io::ErrorKind::Other);
+    })
+    .await;
+    assert_eq!(created.len(), 2, "{created:?}");
+    let disk = MemoryDisk::default();
+    disk.fail_directory_syncs(1);
+    assert!(disk.sync_directory().await.is_err());
+    disk.sync_directory().await.unwrap();
+}
+
+#[tokio::test]
 async fn held_syncs_end_when_released() {
     let disk = MemoryDisk::default();
     let file = disk.create("file").await.unwrap();

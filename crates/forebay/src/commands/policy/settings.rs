@@ -136,6 +136,10 @@ impl SetOptions {
         }
     }
 
+    pub(super) fn write_replicas(&self) -> Option<u32> {
+        self.given.write_replicas
+    }
+
     pub(super) fn apply(&self, rule: &mut Map<String, Value>) {
         rule.extend(self.given());
         for name in &self.unset {

@@ -69,6 +69,7 @@ fn facts() -> Facts {
         certificate: None,
         replaced_rules: None,
         is_cut_off: false,
+        old_engines: Vec::new(),
         differences: BTreeMap::new(),
     }
 }
@@ -102,6 +103,7 @@ fn a_healthy_worker_has_no_notice_and_every_condition_is_cleared() {
             "policies-replaced",
             "disks-full",
             "cluster-cut-off",
+            "cluster-engine-old",
             "cluster-settings-differ",
             "cluster-clocks-differ",
             "pinned-nearly-full",
@@ -188,6 +190,12 @@ fn each_trouble_has_its_notice_with_the_figures() {
         "cluster-cut-off",
         "",
         "the engine of the cluster does not answer: all keys get 503",
+    );
+    check(
+        |facts| facts.old_engines = vec!["http://one:2379 (3.5.21)".into(), "http://two:2379 (3.6.8)".into()],
+        "cluster-engine-old",
+        "",
+        "etcd may return outdated reads: http://one:2379 (3.5.21), http://two:2379 (3.6.8)",
     );
     check(
         |facts| {

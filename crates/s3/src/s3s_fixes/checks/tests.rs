@@ -61,6 +61,32 @@ fn every_amz_header_must_be_signed() {
     assert_eq!(check_request("/b/k", &[("authorization", &host_left_out)]), Err(403));
 }
 
+/// Beside a value that is covered, too: that one alone would be compared.
+#[test]
+fn signed_headers_are_text() {
+    let signed = SIGNED.replace("x-amz-date", "x-amz-date;x-amz-meta-a");
+    let url = presigned("SignedHeaders=host", "SignedHeaders=host%3Bx-amz-meta-a");
+    let outcome = |uri: &str, in_header: bool, values: &[&[u8]]| {
+        let mut request = http::Request::put(uri).header("host", "localhost");
+        if in_header {
+            for (name, value) in with_defaults(&[("authorization", &signed)]) {
+                request = request.header(name, value);
+            }
+        }
+        for value in values {
+            request = request.header("x-amz-meta-a", *value);
+        }
+        let (mut parts, ()) = request.body(()).unwrap().into_parts();
+        join_lists(&mut parts.headers);
+        check(&parts, "us-east-1").map_err(|error| error.status_code().unwrap().as_u16())
+    };
+    for (uri, in_header) in [("/b/k", true), (url.as_str(), false)] {
+        assert!(outcome(uri, in_header, &[b"covered", "\u{e9}".as_bytes()]).is_ok(), "{uri}");
+        assert_eq!(outcome(uri, in_header, &[b"covered", b"\xff"]), Err(400), "{uri}");
+        assert_eq!(outcome(uri, in_header, &[b"\xff"]), Err(400), "{uri}");
+    }
+}
+
 #[test]
 fn only_one_signature_is_taken() {
     assert_eq!(check_request(&presigned("", ""), &[("authorization", SIGNED)]), Err(400));

@@ -14,7 +14,7 @@ use forebay_cache::{Cache, Mounts, Parts};
 use forebay_catalog::EmbeddedCatalog;
 use forebay_env::disk::memory::MemoryDisk;
 use forebay_env::{Disk, Env, Task};
-use forebay_s3::{S3Service, S3Settings};
+use forebay_s3::{Homes, S3Service, S3Settings};
 use forebay_store::Store;
 use forebay_types::{PolicyRule, WriteMode};
 use prometheus_client::registry::Registry;
@@ -49,6 +49,7 @@ allow = ["read", "write"]
 
 pub(crate) struct Endpoint {
     pub(crate) address: SocketAddr,
+    pub(crate) service: S3Service,
     pub(crate) registry: Registry,
     pub(crate) shutdown: CancellationToken,
     pub(crate) server: Task<()>,
@@ -63,6 +64,11 @@ pub(crate) async fn start() -> Endpoint {
 }
 
 pub(crate) async fn start_with(change: impl FnOnce(&mut S3Settings)) -> Endpoint {
+    start_among(None, change).await
+}
+
+/// Starts a worker of a cluster, if there are other homes.
+pub(crate) async fn start_among(homes: Option<Arc<dyn Homes>>, change: impl FnOnce(&mut S3Settings)) -> Endpoint {
     let env = Env::real();
     let mut registry = Registry::default();
     let capacity = 256 << 20;
@@ -84,12 +90,12 @@ pub(crate) async fn start_with(change: impl FnOnce(&mut S3Settings)) -> Endpoint
     let users = Users::open(root, Some(path)).expect("users");
     let mut settings = S3Settings::new(Secret::new(ROOT_SECRET));
     change(&mut settings);
-    let service = S3Service::new(cache, users, settings, env, &mut registry, forebay_logs::Logs::default(), None);
+    let service = S3Service::new(cache, users, settings, env, &mut registry, forebay_logs::Logs::default(), homes);
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("port");
     let address = listener.local_addr().expect("address");
     let shutdown = CancellationToken::new();
-    let server = forebay_env::spawn(service.run(listener, None, shutdown.clone()));
-    Endpoint { address, registry, shutdown, server, asked, _users_file: users_file }
+    let server = forebay_env::spawn(service.clone().run(listener, None, shutdown.clone()));
+    Endpoint { address, service, registry, shutdown, server, asked, _users_file: users_file }
 }
 
 impl Endpoint {

@@ -20,6 +20,9 @@ use parking_lot::Mutex;
 pub(crate) const THEIRS: &str = "shared/theirs-";
 pub(crate) const THEIRS_BYTES: u64 = 64 << 20;
 
+/// When it is asked for keys that begin with this, it does not answer.
+pub(crate) const SILENT: &str = "silent-";
+
 /// For whom the under store was asked, since somebody looked.
 pub(crate) type Asked = Arc<Mutex<Vec<Requester>>>;
 
@@ -84,11 +87,17 @@ fn absent<T>() -> Result<T> {
 impl UnderStore for Bucket {
     async fn head(&self, key: &ObjectKey) -> Result<RemoteObject> {
         self.note();
+        if key.as_str().starts_with(SILENT) {
+            std::future::pending::<()>().await;
+        }
         if key.as_str().starts_with(THEIRS) { Ok(theirs()) } else { absent() }
     }
 
     async fn get(&self, key: &ObjectKey, range: Option<ByteRange>, _if_match: Option<&ETag>) -> Result<RemoteBody> {
         self.note();
+        if key.as_str().starts_with(SILENT) {
+            std::future::pending::<()>().await;
+        }
         if !key.as_str().starts_with(THEIRS) {
             return absent();
         }

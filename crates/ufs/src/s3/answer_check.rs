@@ -46,7 +46,7 @@ impl Doubt {
 
 /// What is known about how an endpoint answers. Clones share it.
 #[derive(Clone, Default)]
-pub(super) struct Speaker {
+pub(super) struct AnswerCheck {
     /// Operations whose successes have carried the id of the request. A server may send it for some and not for others.
     tells_id: Arc<RwLock<HashSet<String>>>,
     /// Its listings carry no id, so nothing else needs one.
@@ -86,7 +86,7 @@ impl Intercept for SecondLook {
     }
 }
 
-impl Speaker {
+impl AnswerCheck {
     /// Looks at the head of a success, and learns from it. A success that gets a second look later is doubted here only
     /// when it is certainly no object.
     pub(super) fn doubt(&self, operation: &str, response: &HttpResponse, second_look: bool) -> Option<Doubt> {
@@ -167,16 +167,16 @@ fn is_whole(body: &[u8]) -> bool {
     is_empty_element || rest.ends_with(&last)
 }
 
-impl fmt::Debug for Speaker {
+impl fmt::Debug for AnswerCheck {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Speaker")
+        f.write_str("AnswerCheck")
     }
 }
 
 /// For requests that the SDK sends.
-impl Intercept for Speaker {
+impl Intercept for AnswerCheck {
     fn name(&self) -> &'static str {
-        "Speaker"
+        "AnswerCheck"
     }
 
     fn read_before_deserialization(

@@ -33,7 +33,7 @@ pub(crate) enum Sign {
 
 /// Remembers for how long the record of each worker has been seen not to change. A worker that lives renews its lease
 /// by a change: see `lease.rs`.
-pub(crate) struct Silence {
+pub(crate) struct FailureDetector {
     lease: Duration,
     seen: HashMap<WorkerId, Seen>,
 }
@@ -47,27 +47,28 @@ struct Seen {
     changes: u32,
 }
 
-/// [`Silence`], shared by all who look.
-pub(crate) struct Silences(Mutex<Silence>);
+/// [`FailureDetector`], shared by all who look.
+pub(crate) struct SharedDetector(Mutex<FailureDetector>);
 
-impl Silences {
+impl SharedDetector {
     pub(crate) fn new(lease: Duration) -> Self {
-        Self(Mutex::new(Silence::new(lease)))
+        Self(Mutex::new(FailureDetector::new(lease)))
     }
 
-    /// See [`Silence::sign`].
-    pub(crate) fn sign(&self, worker: &WorkerId, version: u64, now: Duration) -> Sign {
-        self.0.lock().sign(worker, version, now)
+    /// See [`FailureDetector::sign`].
+    pub(crate) fn sign(&self, worker: &WorkerId, version: u64, written_for: Duration, now: Duration) -> Sign {
+        self.0.lock().sign(worker, version, written_for, now)
     }
 }
 
-impl Silence {
+impl FailureDetector {
     pub(crate) fn new(lease: Duration) -> Self {
         Self { lease, seen: HashMap::new() }
     }
 
-    /// Its record has this version. `now` is a time after it was read.
-    pub(crate) fn sign(&mut self, worker: &WorkerId, version: u64, now: Duration) -> Sign {
+    /// Its record has this version. `now` is a time after it was read. The worker that looks has been able to write for
+    /// `written_for`: an engine that is full answers reads, and then nobody can renew a lease.
+    pub(crate) fn sign(&mut self, worker: &WorkerId, version: u64, written_for: Duration, now: Duration) -> Sign {
         let first = || Seen { version, looked: now, silent: Duration::ZERO, changes: 0 };
         let seen = self.seen.entry(worker.clone()).or_insert_with(first);
         match seen.version == version {
@@ -79,7 +80,8 @@ impl Silence {
             false => *seen = Seen { version, looked: now, silent: Duration::ZERO, changes: seen.changes + 1 },
         }
         match seen.silent >= self.lease {
-            true => Sign::Over,
+            true if written_for >= self.lease => Sign::Over,
+            true => Sign::None,
             false if seen.changes > LATE_MAX => Sign::Lives,
             false => Sign::None,
         }
@@ -93,8 +95,9 @@ mod tests {
     #[test]
     fn a_change_begins_a_lease_and_many_are_a_sign_of_life() {
         let (worker, other) = (WorkerId::new("w1").unwrap(), WorkerId::new("w2").unwrap());
-        let mut silence = Silence::new(Duration::from_secs(10));
-        let mut sign = |worker, version, seconds| silence.sign(worker, version, Duration::from_secs(seconds));
+        let mut detector = FailureDetector::new(Duration::from_secs(10));
+        let mut sign =
+            |worker, version, seconds| detector.sign(worker, version, Duration::MAX, Duration::from_secs(seconds));
         for second in 100..110 {
             assert_eq!(sign(&worker, 1, second), Sign::None);
         }
@@ -115,13 +118,27 @@ mod tests {
     #[test]
     fn what_nobody_saw_is_no_silence() {
         let worker = WorkerId::new("w1").unwrap();
-        let mut silence = Silence::new(Duration::from_secs(10));
-        let mut sign = |version, seconds| silence.sign(&worker, version, Duration::from_secs(seconds));
+        let mut detector = FailureDetector::new(Duration::from_secs(10));
+        let mut sign = |version, seconds| detector.sign(&worker, version, Duration::MAX, Duration::from_secs(seconds));
         assert_eq!(sign(1, 100), Sign::None);
         assert_eq!(sign(1, 101), Sign::None);
         for second in 200..207 {
             assert_eq!(sign(1, second), Sign::None, "{second}");
         }
         assert_eq!(sign(1, 207), Sign::Over);
+    }
+
+    #[test]
+    fn who_cannot_write_takes_nobody_for_dead() {
+        let worker = WorkerId::new("w1").unwrap();
+        let mut detector = FailureDetector::new(Duration::from_secs(10));
+        let mut sign = |written_for, seconds| {
+            detector.sign(&worker, 1, Duration::from_secs(written_for), Duration::from_secs(seconds))
+        };
+        for second in 100..130 {
+            assert_eq!(sign(0, second), Sign::None, "{second}");
+        }
+        assert_eq!(sign(9, 139), Sign::None);
+        assert_eq!(sign(10, 140), Sign::Over);
     }
 }
