@@ -309,9 +309,16 @@ class Penniless(Guarded):
                 assert answer.status >= 400, (target, source, answer)
 
 
-def test_a_worker_without_keys_asks_nobody_for_them(tmp_path, stores):
+@pytest.fixture
+def stores_of_nobody_else():
+    """The worker of the other tests has keys, and probes its under store at any time."""
+    with FakeStore() as behind, FakeStore() as elsewhere:
+        yield behind, elsewhere
+
+
+def test_a_worker_without_keys_asks_nobody_for_them(tmp_path, stores_of_nobody_else):
     """Not the metadata service of a cloud, nor any other place than the one that is configured, whatever clients name."""
-    behind, _ = stores
+    behind, _ = stores_of_nobody_else
     calls = tmp_path / "calls"
     traced = ["strace", "-D", "-f", "-qq", "-e", "trace=connect,sendto,sendmsg,exit_group", "-e", "signal=none", "-o", str(calls)]
     server = Penniless(tmp_path / "server", behind, config=mount("paid", behind), before=traced).start()
@@ -325,8 +332,8 @@ def test_a_worker_without_keys_asks_nobody_for_them(tmp_path, stores):
     assert "AF_INET6" not in text
 
 
-def test_a_metadata_service_is_asked_only_by_who_wants_it(tmp_path, stores):
-    behind, metadata = stores
+def test_a_metadata_service_is_asked_only_by_who_wants_it(tmp_path, stores_of_nobody_else):
+    behind, metadata = stores_of_nobody_else
     variables = {"AWS_EC2_METADATA_SERVICE_ENDPOINT": metadata.endpoint, "AWS_CONTAINER_CREDENTIALS_FULL_URI": f"{metadata.endpoint}/keys"}
     server = Penniless(tmp_path / "without", behind, variables=variables).start()
     server.try_everything()
