@@ -106,6 +106,23 @@ def test_damage_is_found_told_and_an_exit_code(cli, objects):
     assert done.returncode == 1 and '"findings":1' in done.stdout.replace(" ", "")
 
 
+def test_a_bad_end_counts_when_nobody_reads_the_findings(cli, objects):
+    """As with `forebay verify … | head`, and with `2>&1` before the pipe."""
+    objects.put_object(Bucket="shelf", Key="unread/one", Body=b"y" * 1000)
+    cli.server.wait_until_drained()
+    (cli.server.under / "shelf" / "unread" / "one").write_bytes(b"z" * 5)
+    words = [str(cli.server.binary), "verify", "s3://shelf/unread/"]
+    for errors in (subprocess.PIPE, subprocess.STDOUT):
+        read, write = os.pipe()
+        os.close(read)
+        try:
+            done = subprocess.run(words, env=cli.environment(), stdin=subprocess.DEVNULL, stdout=write, stderr=errors, timeout=60)
+        finally:
+            os.close(write)
+        assert done.returncode == 1, done.stderr
+        assert done.stderr is None or b"1 finding" in done.stderr, done.stderr
+
+
 def test_a_load_says_what_a_limit_by_size_keeps_out(cli, objects):
     (cli.server.under / "shelf" / "limited").mkdir()
     for name, size in {"small": 1000, "large": 1001}.items():

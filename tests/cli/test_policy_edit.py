@@ -160,6 +160,19 @@ def test_a_rollback_asks_on_a_terminal_unless_it_is_told_not_to(cli, screen, rul
     assert cli.json("policy", "get") == rules
 
 
+def test_a_rollback_undoes_nothing_that_others_change_while_it_asks(cli, screen, rules):
+    version = cli.json("policy", "history")[0]["version"]
+    cli.text("policy", "set", "/b/", "--write-mode", "TRANSIENT")
+    asking = screen("policy", "rollback", str(version))
+    asking.shows("[y/N]")
+    cli.text("policy", "set", "/colleague/", "--write-mode", "NO_CACHE")
+    changed = cli.json("policy", "get")
+    asking.type(b"y\n")
+    assert asking.end() == 2
+    assert "somebody else has changed" in asking.written.decode()
+    assert cli.json("policy", "get") == changed
+
+
 def test_an_editor_that_makes_its_mistake_anew_is_not_opened_for_ever(cli, editor, rules, tmp_path):
     """As `sed -i` does it, with and without --yes."""
     worse = "path.write_text(text + '[')"

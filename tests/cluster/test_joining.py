@@ -4,8 +4,9 @@ import os
 import secrets
 import subprocess
 import threading
+from pathlib import Path
 
-from harness.cluster import CONFIG, LEASE_SECONDS, Cluster, wait_until_shared
+from harness.cluster import CONFIG, LEASE_SECONDS, Cluster, Worker, wait_until_shared
 from harness.faults import Clock
 from harness.relay import Relay
 from harness.servers import eventually, free_port
@@ -106,6 +107,49 @@ def test_a_cluster_with_a_key_file_takes_nobody_without_it(cluster):
     second.more = first.more
     second.start()
     wait_until_shared([first, second])
+
+
+def rekey(cluster, key, *more):
+    """The exit code, and what it says."""
+    command = [Worker.binary, "cluster", "rekey", "--cluster-engine", cluster.etcd.engine, "--cluster-name", cluster.name, *key, *more]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS)
+    said = done.stdout + done.stderr
+    assert not any(Path(file).read_text() in said for file in key[1::2])
+    return done.returncode, said
+
+
+def test_the_key_is_replaced_while_no_worker_runs(cluster):
+    first, second = cluster.worker("w1"), cluster.worker("w2")
+    key, other = key_file(cluster), key_file(cluster)
+    first.start()
+    wait_until_shared([first])
+    first.s3().create_bucket(Bucket="kept")
+    first.s3().put_object(Bucket="kept", Key="key", Body=b"value")
+    code, said = rekey(cluster, key)
+    assert code == 1 and "worker w1 runs: stop all workers" in said, said
+    assert first.stop() == 0
+    # Until now, etcd has kept one.
+    assert rekey(cluster, key)[0] == 0
+    refused(first, "cluster.key_file", "give its key")
+    first.more = second.more = key
+    first.start()
+    second.start()
+    wait_until_shared([first, second])
+
+    second.kill()
+    assert first.stop() == 0
+    code, said = rekey(cluster, other)
+    assert code == 2 and "--old-key-file: give" in said, said
+    code, said = rekey(cluster, other, "--old-key-file", other[1])
+    assert code == 2 and "--old-key-file: this is not the key of cluster lake" in said, said
+    # The lease of the worker that was killed is waited for.
+    assert rekey(cluster, other, "--old-key-file", key[1])[0] == 0
+    refused(first, "cluster.key_file", "not the key of cluster lake")
+    first.more = second.more = other
+    first.start()
+    second.start()
+    wait_until_shared([first, second])
+    assert second.s3().get_object(Bucket="kept", Key="key")["Body"].read() == b"value"
 
 
 def test_data_directories_stay_with_their_catalog(cluster, tmp_path):

@@ -5,6 +5,7 @@ import subprocess
 
 from harness.clients import boto
 from harness.cluster import CONFIG, LEASE_SECONDS, UnderStore, start_with_bucket, wait_until_shared
+from harness.faults import ended_start
 from harness.servers import eventually
 
 SHORT = CONFIG.format(lease=LEASE_SECONDS).replace('drain_timeout = "10 s"', 'drain_timeout = "100 ms"\npersist_backoff_max = "1 s"')
@@ -71,3 +72,34 @@ def test_what_waits_is_not_sent_to_a_store_that_all_workers_have_since(cluster, 
         eventually("the other store is read", lambda: bodies(workers[1]) == {key: b"theirs" for key in [*KEYS, "deleted"]})
     finally:
         second.kill()
+
+
+def test_no_worker_starts_with_another_directory_in_the_place_of_a_bucket(cluster):
+    lake, away = cluster.under / "lake", cluster.directory / "away"
+    lake.mkdir()
+    workers = [cluster.worker(name, config=SHORT) for name in ("w1", "w2")]
+    start_with_bucket(workers, "lake")
+    for key in KEYS:
+        workers[0].s3().put_object(Bucket="lake", Key=key, Body=b"mine")
+    for worker in workers:
+        worker.wait_until_drained()
+    # Both have sent some, and have found the same mark.
+    assert len((lake / ".forebay" / "bucket").read_text()) == 32
+    assert [worker.stop() for worker in workers] == [0, 0]
+
+    # As a worker sees it that lacks the mount. Other workers may have changes for the bucket at any time.
+    lake.rename(away)
+    lake.mkdir()
+    code, said = ended_start(workers[0])
+    assert code == 1 and f"the directory {lake} of the bucket lake is not the one" in said and "moved_buckets" in said, said
+    assert not list(lake.iterdir())
+
+    workers[0].config.write_text(SHORT + '[under_store]\nmoved_buckets = "lake"\n')
+    workers[0].start()
+    workers[1].start()
+    wait_until_shared(workers)
+    for key in KEYS:
+        workers[1].s3().put_object(Bucket="lake", Key=key, Body=b"later")
+    for worker in workers:
+        worker.wait_until_drained()
+    assert sorted(path.name for path in lake.iterdir()) == sorted([".forebay", *KEYS])

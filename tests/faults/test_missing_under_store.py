@@ -5,6 +5,7 @@ import shutil
 import pytest
 
 from harness.clients import boto, refused
+from harness.command_line import CommandLine
 from harness.faults import ended_start
 from harness.servers import Forebay, eventually
 
@@ -145,7 +146,7 @@ def test_an_empty_directory_of_a_bucket_is_refused_when_changes_of_its_objects_w
     boto(buckets).delete_object(Bucket=buckets.bucket, Key="before")
     buckets.kill()
     code, said = ended_start(buckets)
-    expected = f"the directory {place} of the bucket {buckets.bucket} is empty"
+    expected = f"the directory {place} of the bucket {buckets.bucket} is not the one"
     assert code == 1 and expected in said and "not mounted" in said and ".forebay" in said, said
     assert not list(place.iterdir())
     place.rmdir()
@@ -157,9 +158,120 @@ def test_an_empty_directory_of_a_bucket_is_refused_when_changes_of_its_objects_w
     assert buckets.stop() == 0
     leave_an_empty_directory(place)
     buckets.start()
+    told = [notice["subject"] for notice in buckets.ask("notices") if notice["id"] == "bucket-directory-replaced"]
+    assert told == [buckets.bucket]
     boto(buckets).put_object(Bucket=buckets.bucket, Key="later", Body=b"2")
     buckets.wait_until_drained()
     assert (place / "later").read_bytes() == b"2"
+
+
+def test_an_empty_directory_of_a_bucket_that_only_others_wrote_to_is_refused_when_changes_of_its_objects_wait(start):
+    server = start(mode="WRITE_BACK")
+    s3, place = boto(server), server.under / server.bucket
+    (place / "theirs").write_bytes(b"1")
+    assert s3.get_object(Bucket=server.bucket, Key="theirs")["Body"].read() == b"1"
+    away = leave_an_empty_directory(place)
+    s3.delete_object(Bucket=server.bucket, Key="theirs")
+    server.kill()
+    code, said = ended_start(server)
+    assert code == 1 and f"the directory {place} of the bucket {server.bucket} is empty" in said and "not mounted" in said, said
+    away.rename(place)
+    server.start()
+    server.wait_until_drained()
+    assert not (place / "theirs").exists()
+
+
+@pytest.fixture
+def waiting(buckets):
+    """The same. A delete and an overwrite wait, and it was not known what the under store had. `server.away` is the bucket."""
+    s3, bucket = boto(buckets), buckets.bucket
+    s3.put_object(Bucket=bucket, Key="deleted", Body=b"1")
+    buckets.wait_until_drained()
+    CommandLine(buckets).text("free", f"s3://{bucket}")
+    buckets.away = leave_an_empty_directory(buckets.place)
+    s3.put_object(Bucket=bucket, Key="before", Body=b"2")
+    s3.delete_object(Bucket=bucket, Key="deleted")
+    buckets.kill()
+    return buckets
+
+
+def check_refused(server, files):
+    code, said = ended_start(server)
+    expected = f"the directory {server.place} of the bucket {server.bucket} is not the one"
+    assert code == 1 and expected in said and "not mounted" in said and "moved_buckets" in said, said
+    assert [path.name for path in server.place.iterdir()] == files
+
+
+def test_changes_are_not_sent_to_the_mount_point_of_a_bucket_of_which_little_was_known(waiting):
+    check_refused(waiting, [])
+    (waiting.place / "leftover").write_bytes(b"x")
+    check_refused(waiting, ["leftover"])
+    # Anybody can make a directory.
+    (waiting.place / "leftover").unlink()
+    (waiting.place / ".forebay").mkdir()
+    check_refused(waiting, [".forebay"])
+    shutil.rmtree(waiting.place)
+    waiting.away.rename(waiting.place)
+    waiting.start()
+    waiting.wait_until_drained()
+    assert (waiting.place / "before").read_bytes() == b"2" and not (waiting.place / "deleted").exists()
+
+
+def test_changes_are_not_sent_to_a_directory_that_appears_where_the_bucket_was(waiting):
+    waiting.place.rmdir()
+    waiting.start()
+    waiting.place.mkdir()
+    eventually("a notice", lambda: any("is not the one" in str(notice) for notice in waiting.ask("notices")), 60)
+    assert not waiting.is_drained() and not list(waiting.place.iterdir())
+    # In one step: an empty directory is replaced.
+    waiting.away.rename(waiting.place)
+    waiting.wait_until_drained()
+    assert (waiting.place / "before").read_bytes() == b"2" and not (waiting.place / "deleted").exists()
+
+
+def test_a_bucket_that_is_missing_at_the_start_is_known_by_its_mark_when_it_is_back(buckets):
+    assert buckets.stop() == 0
+    place = buckets.place
+    away = leave_an_empty_directory(place)
+    place.rmdir()
+    buckets.start()
+    place.mkdir()
+    for key in ("later", "latest"):
+        boto(buckets).put_object(Bucket=buckets.bucket, Key=key, Body=b"2")
+    eventually("a notice", lambda: any("is not the one" in str(notice) for notice in buckets.ask("notices")), 60)
+    assert not list(place.iterdir())
+    # In one step: an empty directory is replaced.
+    away.rename(place)
+    buckets.wait_until_drained()
+    assert [(place / key).read_bytes() for key in ("before", "later", "latest")] == [b"1", b"2", b"2"]
+
+
+def test_a_bucket_that_changes_wait_for_is_not_made_where_it_is_missing(waiting):
+    waiting.place.rmdir()
+    waiting.start()
+    refused("ServiceUnavailable", boto(waiting).create_bucket, Bucket=waiting.bucket)
+    assert not waiting.place.exists()
+    waiting.away.rename(waiting.place)
+    waiting.wait_until_drained()
+    assert (waiting.place / "before").read_bytes() == b"2" and not (waiting.place / "deleted").exists()
+
+
+def test_a_directory_is_taken_for_a_bucket_when_an_operator_says_so(waiting):
+    config, s3 = waiting.config.read_text(), boto(waiting)
+    waiting.config.write_text(f'{config}[under_store]\nmoved_buckets = "{waiting.bucket}"\n')
+    waiting.start()
+    waiting.wait_until_drained()
+    assert (waiting.place / "before").read_bytes() == b"2"
+    # It has a mark of its own by now.
+    waiting.config.write_text(config)
+    s3.put_object(Bucket=waiting.bucket, Key="before", Body=b"3")
+    waiting.kill()
+    waiting.start()
+    waiting.wait_until_drained()
+    assert (waiting.place / "before").read_bytes() == b"3"
+    s3.delete_object(Bucket=waiting.bucket, Key="before")
+    s3.delete_bucket(Bucket=waiting.bucket)
+    assert not waiting.place.exists()
 
 
 def test_a_bucket_whose_disk_is_unmounted_while_the_server_runs_is_out_of_reach(buckets):

@@ -8,7 +8,7 @@ import pytest
 from harness.clients import boto, refused
 from harness.command_line import CommandLine
 from harness.faults import Tmpfs
-from harness.servers import REGION, Forebay, S3Server, eventually
+from harness.servers import REGION, Forebay, S3Server, eventually, free_port
 
 SMALL = '[store]\nsize = "{size}"\nsegment_size = "2 MiB"\n[cache]\nmemory_size = "0 B"\n'
 
@@ -241,6 +241,21 @@ def test_a_store_that_begins_anew_is_told_until_the_next_start(start, tmp_path):
     # What is written until then is not in the store that is mounted again.
     assert "forebay persist /" in told["cure"] and "TRANSIENT" in told["cure"], told
     assert "a new store has begun" in server.log.read_text()
+    assert server.stop() == 0
+    server.start()
+    assert notice(server, "store-new") is None
+
+
+def test_a_new_store_is_reported_after_a_first_start_that_failed(start, tmp_path):
+    """That start has written to the directories, perhaps to those beneath a mount point."""
+    engine = f'[cluster]\nengine = "etcd://127.0.0.1:{free_port()}"\nlisten = "127.0.0.1:{free_port()}"\n'
+    server = Forebay(tmp_path / "server", config=engine)
+    failed = subprocess.run(server.command(), env=os.environ | server.environment(), capture_output=True, text=True, timeout=120)
+    assert failed.returncode == 2 and "cluster.engine" in failed.stderr, failed
+    assert (server.data / "identity").exists(), "it failed after the store was opened"
+    server.config.write_text("")
+    start(server)
+    assert notice(server, "store-new")["subject"] == str(server.data)
     assert server.stop() == 0
     server.start()
     assert notice(server, "store-new") is None

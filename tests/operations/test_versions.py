@@ -96,3 +96,27 @@ def test_what_the_cache_notes_at_an_object_is_not_shown(pair):
     (marker,) = direct.list_object_versions(Bucket="versioned")["DeleteMarkers"]
     error = refused("MethodNotAllowed", s3.get_object, Bucket="versioned", Key="key", VersionId=marker["VersionId"])["Error"]
     assert (error["Method"], error["ResourceType"]) == ("GET", "DeleteMarker"), error
+
+
+def test_a_list_of_versions_is_deleted_as_one_version_is(pair):
+    behind, forebay = pair
+    s3, direct = boto(forebay), boto(behind)
+    s3.create_bucket(Bucket="versioned")
+    s3.put_bucket_versioning(Bucket="versioned", VersioningConfiguration={"Status": "Enabled"})
+    for body in (b"first", b"second", b"third"):
+        s3.put_object(Bucket="versioned", Key="key", Body=body)
+        forebay.wait_until_drained()
+    s3.delete_object(Bucket="versioned", Key="key")
+    forebay.wait_until_drained()
+    there = direct.list_object_versions(Bucket="versioned")
+    (marker,) = [each["VersionId"] for each in there["DeleteMarkers"]]
+    kept = direct.get_object(Bucket="versioned", Key="key", VersionId=there["Versions"][-1]["VersionId"])["Body"].read()
+    wanted = [marker, *(each["VersionId"] for each in there["Versions"][:-1])]
+    listed = [{"Key": "key", "VersionId": version} for version in wanted]
+    answer = s3.delete_objects(Bucket="versioned", Delete={"Objects": listed})
+    assert "Errors" not in answer, answer["Errors"]
+    assert sorted(each["VersionId"] for each in answer["Deleted"]) == sorted(wanted)
+    assert [each["VersionId"] for each in answer["Deleted"] if each.get("DeleteMarker")] in ([marker], [])
+    left = direct.list_object_versions(Bucket="versioned")
+    assert [each["VersionId"] for each in left["Versions"]] == [there["Versions"][-1]["VersionId"]] and "DeleteMarkers" not in left
+    assert s3.get_object(Bucket="versioned", Key="key")["Body"].read() == kept

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::extract::State;
+use forebay_cache::{Job, JobKind, JobRequest, JobState};
 use http::StatusCode;
 use parking_lot::Mutex;
 use serde::Deserialize;
@@ -14,9 +15,10 @@ use crate::Admin;
 use crate::access::Caller;
 use crate::input::{self, Parameters};
 use crate::problem::{Answer, Problem};
-use crate::responses::{Absent, Problems, StorageProblems};
+use crate::responses::{Absent, NotAllPersisted, Problems};
 
-/// Requests at work. Each of them sends as many uploads as all background uploads of a bucket, and beside those.
+/// Requests at work. The job of each of them sends as many uploads as all background uploads of a bucket, and beside
+/// those.
 const REQUESTS_MAX: usize = 2;
 
 /// When a refused request is tried again: small backlogs are uploaded by then.
@@ -66,10 +68,12 @@ pub(crate) struct Prefix {
     prefix: String,
 }
 
-/// Brings what is dirty under the prefix to the under store now, and answers when the under store has it. A worker
-/// handles one such request of a user at a time, and two of all users.
+/// Brings what is dirty under the prefix to the under store now, and answers when the under store has it. This begins a
+/// `persist` job, which all workers of a cluster share, and waits for its end. When the client leaves before, the job
+/// continues, and is shown among the jobs. A worker handles one such request of a user at a time, and two of all users.
 #[utoipa::path(post, path = "/api/v1/persist", tag = "objects", params(Prefix),
-    responses((status = 204, description = "The under store has everything."), Problems, Absent, StorageProblems))]
+    responses((status = 204, description = "The under store has everything that was dirty."), Problems, Absent,
+        NotAllPersisted))]
 pub(crate) async fn persist_now(
     State(admin): State<Admin>,
     caller: Caller,
@@ -78,13 +82,39 @@ pub(crate) async fn persist_now(
     input::check_place("prefix", &prefix)?;
     let cache = caller.may_administer_under(&prefix)?.cache.clone();
     let place = admin.persisting().begin(caller.name())?;
-    // Uploads continue when the client has gone, and the request keeps its place.
+    let (kind, created_by) = (JobKind::Persist, caller.name().to_owned());
+    let request = JobRequest { kind, path: prefix, rate_limit: None, concurrency: None, dry_run: false };
+    // The job continues when the client has gone, and the request keeps its place.
     let work = async move {
         let _place = place;
-        cache.persist(&prefix).await
+        let job = cache.create_job(request, &created_by).await?;
+        cache.wait_for_job(&job.id).await
     };
-    forebay_env::spawn(work.in_current_span()).join().await?;
+    let job = forebay_env::spawn(work.in_current_span()).join().await?;
+    check_all_persisted(&job)?;
     Ok(StatusCode::NO_CONTENT)
+}
+
+/// # Errors
+/// Why the under store does not have everything, after a job that has ended.
+fn check_all_persisted(job: &Job) -> Answer<()> {
+    let Job { id, state, findings, progress, error, .. } = job;
+    let failed = progress.objects_failed;
+    let why = match state {
+        JobState::Done if *findings == 0 && failed == 0 => return Ok(()),
+        JobState::Done if failed == 0 => {
+            let problem = format!(
+                "the under store does not have everything: another writer has changed what `forebay jobs show {id}` names. Write or delete it again through Forebay"
+            );
+            return Err(Problem::new(StatusCode::CONFLICT, problem));
+        }
+        JobState::Cancelled => "it was cancelled".to_owned(),
+        JobState::Queued | JobState::Running | JobState::Done | JobState::Failed => {
+            error.clone().unwrap_or_else(|| format!("{failed} objects failed"))
+        }
+    };
+    let problem = format!("the job {id} has not persisted everything: {why}. See `forebay jobs show {id}`");
+    Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, problem))
 }
 
 #[cfg(test)]

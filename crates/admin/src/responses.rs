@@ -67,6 +67,18 @@ impl IntoResponses for BodyProblems {
     }
 }
 
+/// Of the operation that persists and waits.
+pub(crate) struct NotAllPersisted;
+
+impl IntoResponses for NotAllPersisted {
+    fn responses() -> BTreeMap<String, RefOr<Response>> {
+        problems([
+            (409, "Another writer has changed something in the under store: the job names it."),
+            (501, "The under store cannot do this."),
+        ])
+    }
+}
+
 /// Of operations that write or ask the under store for something.
 pub(crate) struct StorageProblems;
 

@@ -29,7 +29,8 @@ pub(crate) struct Listing {
     limit: Option<usize>,
 }
 
-/// Objects and deletes that the under store has refused three times or more, in order of their paths.
+/// Objects and deletes that the under store has refused three times or more, in order of their paths. In a cluster, any
+/// worker answers for all, and names those that do not answer it.
 #[utoipa::path(get, path = "/api/v1/undeliverable", tag = "objects", params(Listing),
     responses((status = 200, body = UndeliverablePage), Problems))]
 pub(crate) async fn list_undeliverable(

@@ -1,4 +1,4 @@
-//! The pieces that every request meets, on a disk in memory: `cargo bench -p forebay-cache`. Only the order of
+//! The pieces that every request meets, on a disk in memory: `cargo bench -p forebay-cache-tests`. Only the order of
 //! magnitude of single figures means something; criterion compares them with those of the last run.
 
 #[path = "../tests/cache/support/mod.rs"]

@@ -84,7 +84,7 @@ impl Worker {
 
     /// Asks the home of a path, which may be this worker (`None`). While the path moves, nobody answers for it: this
     /// waits a moment and asks again.
-    async fn ask_home<T, F>(&self, path: &ObjectPath, ask: impl Fn(Option<OtherHome>) -> F) -> Result<T>
+    pub(crate) async fn ask_home<T, F>(&self, path: &ObjectPath, ask: impl Fn(Option<OtherHome>) -> F) -> Result<T>
     where
         F: Future<Output = Result<T>>,
     {

@@ -1,6 +1,7 @@
 //! Buckets: their under stores, and which of them exist.
 
 mod deletion;
+mod marks;
 mod requests;
 pub(crate) mod stranded;
 
@@ -16,7 +17,7 @@ use forebay_env::{Env, Requester};
 use forebay_store::ValueWrite;
 use forebay_types::{BucketName, ObjectPath};
 use forebay_ufs::BucketRoot;
-use tokio::sync::{OwnedRwLockReadGuard, RwLock};
+use tokio::sync::{Mutex as AsyncMutex, OwnedRwLockReadGuard, RwLock};
 
 use crate::fair_share::Tenant;
 use crate::{Error, ErrorKind, Mount, Mounts, Result};
@@ -25,8 +26,17 @@ use crate::{Error, ErrorKind, Mount, Mounts, Result};
 /// effect at once.
 const BUCKET_TTL: Duration = Duration::from_secs(60);
 
-/// In a cluster: twice as long as the worker that deletes a bucket takes at most.
+/// In a cluster, at least: twice as long as the worker that deletes a bucket takes at most.
 const DELETION_MAX: Duration = Duration::from_secs(120);
+
+/// For the workers to refuse writes, and to bring their last deletes to the under store.
+const STEP_MAX: Duration = Duration::from_secs(30);
+
+/// For the under store to delete the bucket.
+const UNDER_STORE_MAX: Duration = Duration::from_secs(30);
+
+/// From the mark to the last moment at which the under store may be asked to delete the bucket.
+const SENT_MAX: Duration = STEP_MAX.saturating_add(UNDER_STORE_MAX);
 
 /// Resolves buckets. The catalog holds those that have been seen, so they serve reads and accept writes while the under
 /// store is out of reach. Checking again never delays a request.
@@ -37,8 +47,14 @@ pub(crate) struct Buckets {
     /// How long a deletion whose answer was lost may still land. Until then, nothing is written to its bucket.
     deletion_max: Duration,
     known: Arc<Mutex<HashMap<BucketName, Known>>>,
+    /// By bucket, the mark that this process has found or made where the bucket is: see [`marks`].
+    marks: Mutex<HashMap<BucketName, String>>,
     /// Gates of buckets that this process has written to or deleted.
     gates: Mutex<HashMap<BucketName, Arc<RwLock<()>>>>,
+    /// Deleted buckets whose contents are still cached here, and how often each was deleted meanwhile.
+    gone: Mutex<BTreeMap<BucketName, u64>>,
+    /// Held while what is cached of one of them is forgotten.
+    forgetting: AsyncMutex<()>,
     /// Number of buckets that this process has deleted.
     deletions: AtomicU64,
     /// Held shared while a bucket is recorded in the catalog, and exclusively while one is deleted. A record that was
@@ -97,14 +113,21 @@ impl Buckets {
         mounts: Mounts,
         settle_time: Duration,
     ) -> Result<Self> {
-        let deletion_max = if catalog.slots().is_some() { DELETION_MAX } else { settle_time };
+        let deletion_max = match catalog.slots() {
+            // The request may be sent that long after the mark was set.
+            Some(_) => DELETION_MAX.max(SENT_MAX + settle_time),
+            None => settle_time,
+        };
         let buckets = Self {
             env,
             catalog,
             mounts,
             deletion_max,
             known: Arc::default(),
+            marks: Mutex::default(),
             gates: Mutex::default(),
+            gone: Mutex::default(),
+            forgetting: AsyncMutex::default(),
             deletions: AtomicU64::new(0),
             noting: RwLock::default(),
         };
@@ -115,6 +138,7 @@ impl Buckets {
     /// Makes the known buckets those of the catalog, after other workers have created or deleted some.
     pub(crate) async fn follow(&self) -> Result<()> {
         let Some(root) = &self.mounts.root else { return Ok(()) };
+        self.follow_marks().await?;
         let _nothing_is_noted = self.noting.write().await;
         let (from, to) = records::all_buckets_range();
         let mut found = BTreeMap::new();
@@ -125,7 +149,11 @@ impl Buckets {
         }
         let now = self.env.clock.monotonic();
         let mut known = self.known.lock();
-        known.retain(|bucket, _| found.contains_key(bucket));
+        let unrecorded = known.extract_if(|bucket, _| !found.contains_key(bucket));
+        // Without a deletion, the under store has only lost sight of the bucket: see `look_again`.
+        for (bucket, _) in unrecorded.filter(|(_, last)| last.deletion.is_some()) {
+            *self.gone.lock().entry(bucket).or_default() += 1;
+        }
         for (bucket, record) in found {
             let mount = || mount_of(&self.mounts, root, &bucket);
             let new = || Known { mount: mount(), until: Duration::ZERO, deletion: None };
@@ -223,7 +251,7 @@ impl Buckets {
         let (known, catalog) = (Arc::clone(&self.known), Arc::clone(&self.catalog));
         forebay_env::spawn(async move {
             if let Ok(None) = root.open(&bucket).await {
-                tracing::warn!(%bucket, "the under store no longer has this bucket; what is dirty stays here. If it is needed, create the bucket there again");
+                tracing::warn!(%bucket, "the under store no longer has this bucket; what is dirty stays here. If its disk is not mounted, mount it. If it is needed again, create it there; for a directory, restart the server with the bucket in under_store.moved_buckets first");
                 known.lock().remove(&bucket);
                 if let Err(error) = change_record(catalog.as_ref(), &bucket, BucketRecord::Open, None).await {
                     tracing::warn!(%bucket, %error, "could not remove the record of a bucket that the under store no longer has");
@@ -357,5 +385,5 @@ fn no_such_bucket(bucket: &BucketName) -> Error {
 }
 
 fn warn_of_mark(bucket: &BucketName, error: &Error) {
-    tracing::warn!(%bucket, %error, "could not remove the mark of a bucket deletion: writes to the bucket may get 503 for about two minutes");
+    tracing::warn!(%bucket, %error, "could not remove the mark of a bucket deletion: writes to the bucket may get 503 for about two minutes, or longer if settle_time is long");
 }

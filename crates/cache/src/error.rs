@@ -125,7 +125,7 @@ impl Error {
     }
 
     pub(crate) fn moved(path: &ObjectPath) -> Self {
-        Self::new(ErrorKind::Moved, format!("{path} is not at home at this worker"))
+        Self::new(ErrorKind::Moved, format!("{path} moves between workers at present; try again"))
     }
 
     /// The same error with what it is about.

@@ -24,7 +24,8 @@ use crate::multipart::Activity;
 use crate::persist::backlog::Backlog;
 use crate::persist::refusals::Refusals;
 use crate::persist::settle::Settle;
-use crate::persist::{Backoff, PersistEvents, Queue};
+use crate::persist::{Backoff, OddEtags, PersistEvents, Queue};
+use crate::read::last_answers::LastAnswers;
 use crate::read::negative_cache::NegativeCache;
 use crate::read::silent_buckets::SilentBuckets;
 use crate::read::single_flight::SingleFlight;
@@ -49,6 +50,7 @@ pub(crate) struct Home {
     /// Reads that ask the under store for a key without a copy.
     pub(crate) lookups: Arc<SingleFlight<ObjectPath, ()>>,
     pub(crate) validity: Validity,
+    pub(crate) last_answers: LastAnswers,
     pub(crate) silent_buckets: SilentBuckets,
     /// Keys that the under store does not have.
     pub(crate) negative_cache: NegativeCache,
@@ -66,6 +68,7 @@ pub(crate) struct Home {
     pub(crate) settle: Settle,
     pub(crate) refusals: Refusals,
     pub(crate) persist_events: PersistEvents,
+    pub(crate) odd_etags: OddEtags,
     pub(crate) stale_records: StaleRecords,
     pub(crate) missing: Missing,
     /// Bytes of keys at home here that are still at other workers.
@@ -124,7 +127,8 @@ impl Home {
             persist_locks: KeyLocks::new(hasher.clone(), path_hash),
             fence: WriteFence::new(hasher.clone()),
             lookups: SingleFlight::new(),
-            validity: Validity::new(env.clone(), hasher),
+            validity: Validity::load(env.clone(), hasher, catalog.as_ref(), start).await?,
+            last_answers: LastAnswers::default(),
             silent_buckets: SilentBuckets::default(),
             negative_cache: NegativeCache::new(hasher.clone()),
             gained: GainedSlots::new(Arc::clone(&env.clock)),
@@ -138,6 +142,7 @@ impl Home {
             backlog: Backlog::default(),
             refusals: Refusals::new(metrics.undeliverable.clone()),
             persist_events: PersistEvents::default(),
+            odd_etags: OddEtags::default(),
             stale_records: StaleRecords::load(catalog.as_ref(), store, generations).await?,
             missing: Missing::default(),
             copies: WantedCopies::new(env.clone()),

@@ -11,10 +11,11 @@ use futures::{StreamExt, TryStreamExt, stream};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::anywhere::OtherHome;
+use crate::anywhere::{MOVE_LOOK, MOVE_MAX, OtherHome};
 use crate::metadata::decode_info;
+use crate::others::OtherWorkers;
 use crate::worker::{Located, Worker};
-use crate::{Cache, Error, ListObjects, ListedObject, Result};
+use crate::{Cache, Error, ErrorKind, ListObjects, ListedObject, Result};
 
 /// The state of an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
@@ -152,7 +153,7 @@ impl Cache {
     /// What this worker holds of listed objects that are at home here. Like [`Cache::list_cached`], it changes nothing.
     ///
     /// # Errors
-    /// `Unavailable` when one of them is not at home here.
+    /// `Moved` when one of them is not at home here.
     pub fn cached_here<'a>(
         &'a self,
         bucket: &'a BucketName,
@@ -172,7 +173,7 @@ impl Cache {
     /// The same, of an object that is at home here.
     ///
     /// # Errors
-    /// As [`Cache::head`]; `Unavailable` when it is not at home here.
+    /// As [`Cache::head`]; `Moved` when it is not at home here.
     pub fn object_detail_here<'a>(&'a self, path: &'a ObjectPath) -> BoxFuture<'a, Result<ObjectDetail>> {
         Box::pin(async move { self.worker.object_detail(path).await })
     }
@@ -208,23 +209,71 @@ struct Seen {
 }
 
 impl Worker {
-    /// Asks the homes of listed objects what they hold of them.
+    /// Asks the homes of listed objects what they hold of them. While an object moves, nobody answers for it: this
+    /// waits a moment and asks again.
     async fn cached_anywhere(&self, bucket: &BucketName, mut objects: Vec<CachedObject>) -> Result<Vec<CachedObject>> {
         let Some(others) = &self.others else { return self.cached(bucket, objects).await };
+        let until = self.env.clock.monotonic() + MOVE_MAX;
+        let mut left: Vec<usize> = (0..objects.len()).collect();
+        loop {
+            match self.ask_homes(others.as_ref(), bucket, &mut objects, &mut left).await? {
+                None => return Ok(objects),
+                Some(problem) if self.env.clock.monotonic() >= until => return Err(problem),
+                Some(_) => self.env.clock.sleep(MOVE_LOOK).await,
+            }
+        }
+    }
+
+    /// Asks the homes of the objects at the places in `left`, where those stay that nobody has answered for. Returns
+    /// why.
+    async fn ask_homes(
+        &self,
+        others: &dyn OtherWorkers,
+        bucket: &BucketName,
+        objects: &mut [CachedObject],
+        left: &mut Vec<usize>,
+    ) -> Result<Option<Error>> {
+        let mut problem = None;
         let mut by_home: BTreeMap<Option<String>, Vec<usize>> = BTreeMap::new();
-        for (place, object) in objects.iter().enumerate() {
-            let home = object.path(bucket).and_then(|path| self.other_home(&path)).map(|home| home.worker);
+        for place in std::mem::take(left) {
+            let Some(path) = objects[place].path(bucket) else { continue };
+            let home = self.other_home(&path).map(|home| home.worker);
+            if home.is_none() && !self.is_at_home(&path) {
+                problem = Some(Error::moved(&path));
+                left.push(place);
+                continue;
+            }
             by_home.entry(home).or_default().push(place);
         }
         for (home, places) in by_home {
             let asked: Vec<_> = places.iter().map(|place| objects[*place].clone()).collect();
-            let found = match home {
-                None => self.cached(bucket, asked).await?,
-                Some(worker) => others.cached(&worker, bucket, asked).await?,
+            let answer = match &home {
+                None => self.cached(bucket, asked).await,
+                Some(worker) => others.cached(worker, bucket, asked).await,
             };
-            places.into_iter().zip(found).for_each(|(place, found)| objects[place] = found);
+            match answer {
+                Ok(found) => places.into_iter().zip(found).for_each(|(place, found)| objects[place] = found),
+                Err(error) if matches!(error.kind, ErrorKind::Moved | ErrorKind::Unavailable) => {
+                    problem = Some(error);
+                    left.extend(places);
+                }
+                Err(error) => return Err(error),
+            }
         }
-        Ok(objects)
+        Ok(problem)
+    }
+
+    /// Looks at an object that is at home here.
+    ///
+    /// # Errors
+    /// `Moved` when it is not, or leaves meanwhile: then it is no failure that the catalog does not answer for it.
+    async fn while_at_home<T>(&self, path: &ObjectPath, look: impl Future<Output = Result<T>>) -> Result<T> {
+        self.check_home(path)?;
+        let seen = look.await;
+        if seen.is_err() {
+            self.check_home(path)?;
+        }
+        seen
     }
 
     async fn cached(&self, bucket: &BucketName, objects: Vec<CachedObject>) -> Result<Vec<CachedObject>> {
@@ -234,7 +283,7 @@ impl Worker {
 
     async fn cached_object(&self, bucket: &BucketName, mut found: CachedObject) -> Result<CachedObject> {
         let Some(path) = found.path(bucket) else { return Ok(found) };
-        let current = self.current(&path).await?;
+        let current = self.while_at_home(&path, self.current(&path)).await?;
         let copy = self.store.peek(&Self::store_key(&path));
         let etag = ETag::new(&found.etag);
         let is_listed = |object: &Object| match &current.record {
@@ -264,13 +313,20 @@ impl Worker {
     }
 
     async fn object_detail_anywhere(&self, path: &ObjectPath) -> Result<ObjectDetail> {
-        match self.other_home(path) {
-            Some(OtherHome { others, worker }) => others.detail(&worker, path).await,
-            None => self.object_detail(path).await,
-        }
+        let ask = |home| async move {
+            match home {
+                Some(OtherHome { others, worker }) => others.detail(&worker, path).await,
+                None => self.object_detail(path).await,
+            }
+        };
+        self.ask_home(path, ask).await
     }
 
     async fn object_detail(&self, path: &ObjectPath) -> Result<ObjectDetail> {
+        self.while_at_home(path, self.detail_at_home(path)).await
+    }
+
+    async fn detail_at_home(&self, path: &ObjectPath) -> Result<ObjectDetail> {
         let Seen { info, state, object, dirty_since_ms, remote_etag } = self.see(path).await?;
         let record = self.current(path).await?.record;
         let next_try = if state == CacheState::Dirty { self.home.queue.next_try(path) } else { None };

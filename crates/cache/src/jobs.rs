@@ -213,6 +213,15 @@ impl Cache {
         Box::pin(async move { self.worker.show_job(id).await })
     }
 
+    /// Waits until a job has ended, and returns it. The job does not depend on the wait: when a caller gives up, it
+    /// continues.
+    ///
+    /// # Errors
+    /// `NotFound`; `Unavailable` when this worker stops before; whatever the catalog answers.
+    pub fn wait_for_job<'a>(&'a self, id: &'a str) -> BoxFuture<'a, Result<Job>> {
+        Box::pin(async move { self.worker.wait_for_job(id).await })
+    }
+
     /// What this worker has begun for jobs of its cluster and not ended.
     ///
     /// # Errors

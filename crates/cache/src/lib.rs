@@ -58,7 +58,7 @@ pub use others::{DeletionStep, Fate, HeldBytes, Needs, NewCopy, OtherWorkers, Ta
 
 pub use policies::{PolicyVersion, ReplacedRules};
 
-pub use persist::undeliverable::{Undeliverable, UndeliverableChange, UndeliverablePage};
+pub use persist::undeliverable_page::{Undeliverable, UndeliverableChange, UndeliverableEnd, UndeliverablePage};
 pub use read_leases::{LeaseRequest, LeaseTerms, ReadLease, Reader};
 pub use request::*;
 pub use salvage::{Salvaged, salvage};
@@ -494,8 +494,9 @@ impl Cache {
         self.worker.status()
     }
 
-    /// Persists dirty data under a path prefix (`/`, `/bucket`, `/bucket/prefix`) now, and waits until everything that
-    /// was pending is done.
+    /// Tries once to persist what waits at this worker under a path prefix (`/`, `/bucket`, `/bucket/prefix`), and
+    /// waits until all of it was tried. It says nothing of other workers and of conflicts: a job does
+    /// ([`JobKind::Persist`]).
     pub fn persist<'a>(&'a self, prefix: &'a str) -> BoxFuture<'a, Result<()>> {
         Box::pin(async move {
             let (worker, prefix) = (Arc::clone(&self.worker), prefix.to_owned());
@@ -582,6 +583,9 @@ impl Cache {
                 if let Err(error) = self.worker.note_answered().await {
                     tracing::warn!(%error, "could not record that no request is in flight: after the next start, uploads wait for cache.settle_time");
                 }
+                if let Err(error) = self.worker.home.validity.note(self.worker.catalog.as_ref()).await {
+                    tracing::debug!(%error, "could not note what is known of the under stores");
+                }
             };
             tokio::select! {
                 biased;
@@ -659,6 +663,10 @@ pub struct Status {
     /// The most that may be pinned: `cache.pinned_ratio` of the capacity.
     #[serde(default)]
     pub pinned_bytes_max: u64,
+    /// What of the keys at home here does not go to the under store: transient objects, conflicts, and parts of open
+    /// uploads. It is pinned, as are copies for other workers.
+    #[serde(default)]
+    pub kept_bytes: u64,
     pub evictable_bytes: u64,
     /// Bytes that can be written now.
     pub free_bytes: u64,

@@ -69,6 +69,7 @@ impl Worker {
 
     async fn list_page(&self, bucket: &BucketName, request: &ListObjects) -> Result<ObjectPage> {
         let mount = self.buckets.mount(bucket).await?;
+        self.forget_if_gone(bucket).await;
         if request.limit == 0 {
             return Ok(ObjectPage::default());
         }

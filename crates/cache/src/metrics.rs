@@ -1,10 +1,12 @@
 //! What the cache tells Prometheus. Names are documented in `docs/metrics-reference.md`.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
-use forebay_types::BucketName;
+use forebay_env::sync::Mutex;
+use forebay_types::{BucketName, PolicySet};
 use prometheus_client::encoding::{EncodeLabelSet, EncodeLabelValue};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -66,8 +68,10 @@ pub(crate) struct JobLabels {
 
 #[derive(Clone)]
 pub(crate) struct Metrics {
-    pub(crate) reads: Family<ReadLabels, Counter>,
-    pub(crate) read_bytes: Family<ReadLabels, Counter>,
+    reads: Family<ReadLabels, Counter>,
+    read_bytes: Family<ReadLabels, Counter>,
+    /// The labels of both families, which are made and removed while this is locked.
+    read_labels: Arc<Mutex<HashSet<ReadLabels>>>,
     avoided: Family<OperationLabels, Counter>,
     /// These of them, so that a read looks nothing up.
     pub(crate) avoided_gets: Counter,
@@ -125,6 +129,7 @@ impl Metrics {
         Self {
             reads: Family::default(),
             read_bytes: Family::default(),
+            read_labels: Arc::default(),
             avoided,
             avoided_gets,
             avoided_heads,
@@ -322,8 +327,34 @@ impl Metrics {
     /// `rule` is the path of the longest policy rule that holds.
     pub(crate) fn read(&self, tier: Tier, bucket: &BucketName, rule: &Arc<str>, bytes: u64) {
         let labels = ReadLabels { tier, bucket: bucket.as_str().to_owned(), path: Arc::clone(rule) };
-        self.reads.get_or_create(&labels).inc();
-        self.read_bytes.get_or_create(&labels).inc_by(bytes);
+        if self.count_read(&labels, bytes).is_none() {
+            let mut known = self.read_labels.lock();
+            self.reads.get_or_create(&labels).inc();
+            self.read_bytes.get_or_create(&labels).inc_by(bytes);
+            known.insert(labels);
+        }
+    }
+
+    /// `None` when there are no counters with these labels.
+    fn count_read(&self, labels: &ReadLabels, bytes: u64) -> Option<()> {
+        self.reads.get(labels)?.inc();
+        self.read_bytes.get(labels)?.inc_by(bytes);
+        Some(())
+    }
+
+    /// Removes the counters of rules that are gone: a user can make and delete rules for ever. Reads that began under
+    /// such a rule may bring them back, until the next change of the rules.
+    pub(crate) fn keep_reads_of(&self, rules: &PolicySet) {
+        // Where no rule holds, reads count for `/`.
+        let paths: HashSet<&str> = rules.rules().iter().map(|rule| rule.path.as_str()).chain(["/"]).collect();
+        self.read_labels.lock().retain(|labels| {
+            let stays = paths.contains(&*labels.path);
+            if !stays {
+                self.reads.remove(labels);
+                self.read_bytes.remove(labels);
+            }
+            stays
+        });
     }
 
     pub(crate) fn persist_failed(&self, kind: &str) {

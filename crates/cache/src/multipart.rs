@@ -229,7 +229,7 @@ impl Worker {
 
     pub(crate) async fn copy_part(self: &Arc<Self>, request: CopyPart) -> Result<Written> {
         let CopyPart { upload, number, source, source_conditions, range } = request;
-        let body = self.copy_source(&source, &source_conditions, range).await?;
+        let body = self.copy_source(&source, &source_conditions, range, false).await?;
         self.store_part(&upload, number, body.incoming, Vec::new()).await
     }
 

@@ -122,7 +122,7 @@ impl Cache {
             }
             worker.gain_all().await?;
             worker.catalog.take_unnamed().into_iter().for_each(|staged| worker.held.add(staged, None));
-            worker.apply_policies(&worker.policies.present().0);
+            worker.apply_policies().await;
             worker.store.set_retention(Arc::new(Keeper { worker: Arc::downgrade(&worker) }));
             let tasks = Arc::new(Tasks { running: Mutex::new(start_tasks(&worker)) });
             Ok(Self { worker, tasks })
@@ -177,6 +177,7 @@ impl Worker {
             missing_parts: self.home.missing.parts_count() as u64,
             pinned_bytes: usage.pinned_bytes,
             pinned_bytes_max: self.space.pinned_limit(usage.capacity_bytes),
+            kept_bytes: counts.kept_bytes + self.space.parts_bytes(),
             evictable_bytes: usage.evictable_bytes,
             free_bytes: usage.free_bytes,
             unavailable_bytes: usage.unavailable_bytes,

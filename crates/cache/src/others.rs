@@ -15,7 +15,7 @@ use crate::copies::CopyId;
 use crate::read_leases::{LeaseRequest, ReadLease, Reader};
 use crate::{
     ByteStream, CachedObject, CleanCopy, CleanRange, Conditions, GetObject, HotObject, ObjectBody, ObjectDetail,
-    ObjectHead, PutObject, Result, ShareFindings, ShareReport, Written,
+    ObjectHead, PutObject, Result, ShareFindings, ShareReport, UndeliverableEnd, UndeliverablePage, Written,
 };
 use home_changes::{ChangesWanted, HomeChanges};
 use home_records::{HomeRecords, RecordRange};
@@ -217,6 +217,31 @@ pub trait OtherWorkers: Send + Sync + 'static {
     /// # Errors
     /// As [`OtherWorkers::job_shares`].
     async fn job_findings(&self, worker: &str, id: &str, after: u64, limit: usize) -> Result<ShareFindings>;
+
+    /// Asks what the under store refuses of what is at home there: see
+    /// [`Cache::undeliverable_here`](crate::Cache::undeliverable_here).
+    ///
+    /// # Errors
+    /// Those of the worker; `Unavailable` when it does not answer.
+    async fn undeliverable(
+        &self,
+        worker: &str,
+        prefix: &str,
+        after: Option<&ObjectPath>,
+        limit: usize,
+    ) -> Result<UndeliverablePage>;
+
+    /// See [`Cache::end_undeliverable_here`](crate::Cache::end_undeliverable_here).
+    ///
+    /// # Errors
+    /// As [`OtherWorkers::put`].
+    async fn end_undeliverable(
+        &self,
+        worker: &str,
+        path: &ObjectPath,
+        generation: u64,
+        end: &UndeliverableEnd,
+    ) -> Result<()>;
 
     /// The worker that is the home of the paths with this hash ([`path_hash`](forebay_catalog::records::path_hash)), as
     /// far as this one knows. `None`: nobody else.

@@ -6,34 +6,40 @@
 
 pub(crate) mod backlog;
 mod events;
+mod odd_etags;
 mod queue;
 pub(crate) mod refusals;
 pub(crate) mod settle;
+mod source;
 pub(crate) mod stalled;
 pub(crate) mod undeliverable;
+pub(crate) mod undeliverable_page;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use forebay_catalog::records::{Base, ObjectRecord, State};
-use forebay_catalog::{Catalog, LocalChange, Transaction};
+use forebay_catalog::{LocalChange, Transaction};
 use forebay_env::SPANS;
-use forebay_store::{Annotation, ErrorKind as StoreErrorKind, Object, Piece};
+use forebay_store::{Annotation, Object};
 use forebay_types::{ByteRange, ETag, Generation, ObjectPath};
 use forebay_ufs::{Condition, ErrorKind as UfsKind, RemoteObject, UnderStore, Upload, UploadSource};
 use futures::{FutureExt, StreamExt};
 use tokio::sync::{Semaphore, SemaphorePermit};
 
 pub(crate) use events::PersistEvents;
+pub(crate) use odd_etags::OddEtags;
 pub(crate) use queue::{Backoff, Blame, Entry, LARGE_BYTES, LARGE_UPLOADS_MAX, Pause, Queue};
+pub(crate) use source::StoreSource;
+use source::{LeasedSource, is_sound};
 
 use crate::list::positions;
 use crate::locks::KeyGuard;
 use crate::metadata::{Annex, decode_info};
+use crate::read::negative_cache::Absence;
 use crate::scope::Scope;
 use crate::worker::{Current, Worker};
 use crate::write::change::{end_intent, intent};
-use crate::write::permits::lease_ended;
 use crate::{Error, ErrorKind, ListedObject, Mount, PersistEvent, Result};
 
 /// How often a request retries with a new condition after its condition failed, before the object waits. Each failure
@@ -51,80 +57,6 @@ const ASK_FIRST_BYTES: u64 = 8 << 20;
 /// The pause before a retry of an object whose bytes are at another worker. Once they are here, it is retried at once.
 const ELSEWHERE_PAUSE: Duration = Duration::from_secs(30);
 
-/// The bytes of an object in the store, for an upload. Each read verifies them, so damaged bytes never leave.
-pub(crate) struct StoreSource {
-    object: Object,
-}
-
-impl StoreSource {
-    pub(crate) fn new(object: Object) -> Self {
-        Self { object }
-    }
-}
-
-impl UploadSource for StoreSource {
-    fn stream(&self, range: ByteRange) -> forebay_ufs::ByteStream {
-        let object = self.object.clone();
-        let pieces = if range.is_empty() { Vec::new() } else { object.pieces(range) };
-        let read = move |piece| {
-            let object = object.clone();
-            async move {
-                match piece {
-                    Piece::Cached(range) => object.read(range).await.map_err(unread),
-                    Piece::Missing(range) => Err(damaged(&format!("bytes {}..{} are missing", range.start, range.end))),
-                }
-            }
-        };
-        futures::stream::iter(pieces).then(read).boxed()
-    }
-}
-
-/// The bytes of an object for as long as this worker is the home of its keys. The connection to the under store may ask
-/// for them in a task of its own, which outlives the request: see `permits.rs`.
-struct LeasedSource {
-    source: StoreSource,
-    catalog: Arc<dyn Catalog>,
-}
-
-impl UploadSource for LeasedSource {
-    fn stream(&self, range: ByteRange) -> forebay_ufs::ByteStream {
-        let catalog = Arc::clone(&self.catalog);
-        let while_leased = move |piece| match catalog.lease() {
-            Some(Duration::ZERO) => Err(lease_ended(UfsKind::Ambiguous)),
-            Some(_) | None => piece,
-        };
-        self.source.stream(range).map(while_leased).boxed()
-    }
-}
-
-fn unread(error: forebay_store::Error) -> forebay_ufs::Error {
-    match error.kind {
-        StoreErrorKind::Gone => {
-            forebay_ufs::Error::new(UfsKind::Conflict, "the object was overwritten or deleted meanwhile")
-        }
-        _ => damaged(&error.to_string()),
-    }
-}
-
-fn damaged(problem: &str) -> forebay_ufs::Error {
-    forebay_ufs::Error::new(UfsKind::Corrupt, format!("the local copy: {problem}"))
-}
-
-/// Whether description and bytes of an object are what was written.
-async fn is_sound(object: &Object) -> bool {
-    if object.metadata().await.is_err_and(|error| error.kind == StoreErrorKind::Corrupt) {
-        return false;
-    }
-    let mut bytes = StoreSource::new(object.clone()).stream(ByteRange::of_size(object.size()));
-    while let Some(data) = bytes.next().await {
-        if let Err(error) = data {
-            // Whatever else goes wrong says nothing about the bytes.
-            return error.kind != UfsKind::Corrupt;
-        }
-    }
-    true
-}
-
 /// Why a version was not persisted.
 pub(crate) enum PersistError {
     UnderStore(forebay_ufs::Error),
@@ -135,6 +67,8 @@ pub(crate) enum PersistError {
     Replaced,
     /// The bytes are still at another worker.
     Elsewhere,
+    /// The bucket is not found where its changes were sent before: see [`crate::buckets`].
+    OtherPlace(String),
 }
 
 impl PersistError {
@@ -142,7 +76,7 @@ impl PersistError {
         match self {
             Self::UnderStore(error) => error.kind == UfsKind::Corrupt,
             Self::Local(error) => error.kind == ErrorKind::Corrupt,
-            Self::Unsettled(_) | Self::Replaced | Self::Elsewhere => false,
+            Self::Unsettled(_) | Self::Replaced | Self::Elsewhere | Self::OtherPlace(_) => false,
         }
     }
 }
@@ -164,6 +98,7 @@ impl From<PersistError> for Error {
             }
             PersistError::Replaced => Self::new(ErrorKind::SlowDown, "the object was written again while it was sent"),
             PersistError::Elsewhere => Self::new(ErrorKind::Unavailable, "the bytes are at another worker still"),
+            PersistError::OtherPlace(problem) => Self::new(ErrorKind::Unavailable, problem),
         }
     }
 }
@@ -206,6 +141,16 @@ enum Done {
     Superseded,
 }
 
+/// What [`Worker::record_outcome`] records.
+struct Outcome {
+    done: Done,
+    /// Of before the request: see [`Worker::note_deleted`].
+    before: Absence,
+    /// Whether the request has a write intent.
+    noted: bool,
+    may_wait: bool,
+}
+
 impl Worker {
     /// The bytes of an object, for an upload.
     pub(crate) fn upload_source(&self, object: Object) -> Arc<dyn UploadSource> {
@@ -243,7 +188,7 @@ impl Worker {
 
     /// `tried` is the generation that was sent. The caller holds the key's upload lock.
     async fn report(&self, path: &ObjectPath, tried: Option<Generation>, result: Result<bool, PersistError>) {
-        let mut is_missing = false;
+        let (mut is_missing, mut is_answer) = (false, true);
         let (kind, context, blame, is_told) = match result {
             Ok(_) => return self.home.queue.succeeded(path),
             Err(PersistError::Unsettled(wait)) => {
@@ -258,10 +203,13 @@ impl Worker {
                 self.home.queue.failed(path, Blame::Nobody(ELSEWHERE_PAUSE));
                 return;
             }
+            Err(PersistError::OtherPlace(problem)) => ("OtherPlace".to_owned(), problem, Blame::Access, false),
             Err(PersistError::Local(error)) => {
                 let remote = matches!(error.kind, ErrorKind::Unavailable | ErrorKind::Moved | ErrorKind::NoSuchBucket);
                 let blame = if remote { Blame::UnderStore } else { Blame::Object };
                 is_missing = error.kind == ErrorKind::NoSuchBucket;
+                // That the catalog fails says nothing of the under store.
+                is_answer = is_missing;
                 (format!("{:?}", error.kind), error.to_string(), blame, false)
             }
             Err(PersistError::UnderStore(error)) => {
@@ -292,7 +240,9 @@ impl Worker {
         if let (Blame::Object, true, Some(tried)) = (blame, is_told, tried) {
             self.note_refusal(path, tried, &context).await;
         }
-        self.home.queue.note_refusal(path, is_missing, &context);
+        if is_answer {
+            self.home.queue.note_answer(path, is_missing, blame, &context);
+        }
         tracing::warn!(%path, error = context, pause_ms = pause.as_millis() as u64, "could not persist");
     }
 
@@ -322,7 +272,7 @@ impl Worker {
             let path = path;
             let _permit = large.permit(&self.current(&path).await?).await;
             let (_own, guard) = self.lock_to_persist(&path).await?;
-            self.persist_object(&path, &guard, false).await.map_err(Error::from)
+            self.persist_object(&path, &guard, false).await.map(drop).map_err(Error::from)
         };
         let limit = self.settings.persist_concurrency as usize;
         let mut results = futures::stream::iter(waiting).map(persist_one).buffer_unordered(limit);
@@ -384,14 +334,14 @@ impl Worker {
     }
 
     /// Uploads the newest generation of a key to the under store. The caller holds the key's upload lock. `may_wait` is
-    /// set when no client waits for the outcome.
+    /// set when no client waits for the outcome. Returns `false` after a conflict.
     pub(crate) async fn persist_object(
         &self,
         path: &ObjectPath,
         upload: &KeyGuard,
         may_wait: bool,
-    ) -> Result<(), PersistError> {
-        self.persist_newest(path, upload, may_wait, &mut None).await.map(|_| ())
+    ) -> Result<bool, PersistError> {
+        self.persist_newest(path, upload, may_wait, &mut None).await
     }
 
     /// Stores the generation that it sends in `tried`. Returns `true` if nothing waits any more because the under store
@@ -425,8 +375,13 @@ impl Worker {
         let Some(record) = &current.record else { return Ok(true) };
         *tried = Some(record.generation);
         let started = self.env.clock.monotonic();
-        let result = match (self.look_when_in_doubt(path, record, object.as_ref(), passing, &mount).await, record.state)
-        {
+        let before = self.before_delete(path);
+        let is_delete = record.state == State::Tombstone;
+        let looked = match self.buckets.check_mark(&path.bucket, mount.background.as_ref(), is_delete).await {
+            Ok(()) => self.look_when_in_doubt(path, record, object.as_ref(), passing, &mount).await,
+            Err(failure) => Err(failure),
+        };
+        let result = match (looked, record.state) {
             (Ok(Some(done)), _) => Ok(done),
             (Err(failure), _) => Err(failure),
             (Ok(None), State::Dirty) => self.upload(path, record, object.clone(), &mount).await,
@@ -443,9 +398,11 @@ impl Worker {
         };
         self.note_try(path, record, &result, started);
         let done = result?;
+        self.home.settle.answered(path);
         let is_there = !matches!(done, Done::Conflict);
         self.home.fence.advance(path);
-        if let Err(error) = self.record_outcome(path, record, done, noted, may_wait).await {
+        let outcome = Outcome { done, before, noted, may_wait };
+        if let Err(error) = self.record_outcome(path, record, outcome).await {
             // Otherwise the record is as it was, and the next try finds out what the under store has.
             if error.is_commit_in_doubt() {
                 self.home.settle.leave(path, record.generation);
@@ -490,6 +447,7 @@ impl Worker {
             Ok(Done::Superseded) => ("superseded", None),
             Err(PersistError::UnderStore(error)) => ("failed", Some(format!("the under store: {error}"))),
             Err(PersistError::Local(error)) => ("failed", Some(error.to_string())),
+            Err(PersistError::OtherPlace(problem)) => ("failed", Some(problem.clone())),
             Err(PersistError::Unsettled(_) | PersistError::Replaced | PersistError::Elsewhere) => return,
         };
         let event = PersistEvent {
@@ -586,7 +544,11 @@ impl Worker {
             object => object.ok_or_else(missing)?,
         };
         let info = Arc::new(decode_info(&object.metadata().await.map_err(Error::from)?)?);
+        // versitygw drops the connection when a condition fails during the body. Sent again, the request would get no
+        // answer again.
+        let is_in_doubt = self.home.settle.is_unanswered(path);
         let mut known = match &record.base {
+            _ if is_in_doubt => None,
             // An under store reports a failed condition only after it has the whole body, or all parts.
             Base::Unknown if record.size >= ASK_FIRST_BYTES => None,
             // Usually nothing is there. If something is, one request tells what.
@@ -599,7 +561,7 @@ impl Worker {
         for _ in 0..CONDITION_TRIES {
             let condition = match known.take() {
                 Some(condition) => condition,
-                None => match self.look(path, record, mount).await? {
+                None => match self.look_to_upload(path, record, mount).await? {
                     ActualVersion::Ours(etag) => {
                         let durable = mount.background.make_durable(&path.key).await;
                         durable.map_err(PersistError::UnderStore)?;
@@ -622,9 +584,12 @@ impl Worker {
                 Ok(stored) => return Ok(Done::Stored(stored.remote_etag)),
                 Err(error) if error.kind == UfsKind::Precondition => {}
                 Err(error) => {
-                    let is_in_doubt = error.kind == UfsKind::Ambiguous;
+                    let is_unanswered = error.kind == UfsKind::Ambiguous;
+                    if is_unanswered {
+                        self.home.settle.unanswered(path);
+                    }
                     let failure = self.request_failed(path, error);
-                    if is_in_doubt && !mount.background.has_room_for_stamp(&path.key, record.generation, &info) {
+                    if is_unanswered && !mount.background.has_room_for_stamp(&path.key, record.generation, &info) {
                         // Boxed: this is rare, and would make the future of every upload larger.
                         if let Err(error) = self.forget_base(path).boxed().await {
                             tracing::warn!(%path, %error, "an upload without a stamp got no answer, and that could not be recorded: if it lands, it counts as a write of others");
@@ -746,7 +711,22 @@ impl Worker {
         }
     }
 
-    /// After a failed condition: finds out what the under store has.
+    /// As [`Worker::look`], which also ends the doubt that an upload without an answer has left. Credentials that may
+    /// write but not read end it, too: the next try has to go without a look.
+    async fn look_to_upload(
+        &self,
+        path: &ObjectPath,
+        record: &ObjectRecord,
+        mount: &Mount,
+    ) -> Result<ActualVersion, PersistError> {
+        let looked = self.look(path, record, mount).await;
+        if !matches!(&looked, Err(PersistError::UnderStore(error)) if error.kind != UfsKind::Denied) {
+            self.home.settle.answered(path);
+        }
+        looked
+    }
+
+    /// After a failed condition, or an upload without an answer: finds out what the under store has.
     async fn look(
         &self,
         path: &ObjectPath,
@@ -758,6 +738,9 @@ impl Worker {
             Err(error) if error.kind == UfsKind::NotFound => return Ok(ActualVersion::Nothing),
             Err(error) => return Err(PersistError::UnderStore(error)),
         };
+        if self.home.odd_etags.is_base(&record.base, &remote) {
+            return Ok(ActualVersion::Replaceable(remote.remote_etag));
+        }
         Ok(found(record, remote))
     }
 
@@ -766,14 +749,16 @@ impl Worker {
         &self,
         path: &ObjectPath,
         sent: &ObjectRecord,
-        done: Done,
-        noted: bool,
-        may_wait: bool,
+        Outcome { done, before, noted, may_wait }: Outcome,
     ) -> Result<()> {
         let _lock = self.lock_key(path).await?;
+        if let Done::Stored(etag) = &done {
+            self.home.odd_etags.note(sent.generation, &sent.etag, etag);
+        }
         let current = self.current(path).await?;
         let Some(now) = &current.record else { return Ok(()) };
         let unchanged = now.generation == sent.generation;
+        let is_deleted = unchanged && matches!(done, Done::Deleted);
         let abandons_delete = unchanged && matches!(done, Done::Conflict) && now.state == State::Tombstone;
         if unchanged {
             self.home.positions.changed(path, || match done {
@@ -804,6 +789,9 @@ impl Worker {
         self.change_record(path, &current, after.as_ref(), transaction).await?;
         if unchanged {
             self.home.validity.mark_valid(sent.generation);
+        }
+        if is_deleted {
+            self.note_deleted(path, before);
         }
         if abandons_delete {
             self.metrics.abandoned_deletes.inc();

@@ -45,6 +45,8 @@ pub(crate) struct Policies {
     /// Whether rules of this process asked for less than `fsync` and were replaced: see
     /// [`Policies::may_hold_unsynced`].
     replaced_os: AtomicBool,
+    /// Whether the quotas were changed, and objects may still be in the groups of earlier ones.
+    ungrouped: AtomicBool,
     /// What the configuration has replaced at this start, and the resulting version.
     replaced: Option<(ReplacedRules, u64)>,
 }
@@ -222,6 +224,7 @@ impl Policies {
             present: RwLock::new((Arc::new(set), revision)),
             changing: AsyncMutex::default(),
             replaced_os: AtomicBool::new(false),
+            ungrouped: AtomicBool::new(true),
             replaced,
         })
     }

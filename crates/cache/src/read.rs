@@ -3,6 +3,7 @@
 pub(crate) mod fetches;
 pub(crate) mod fill;
 pub(crate) mod get;
+pub(crate) mod last_answers;
 pub(crate) mod lookup;
 pub(crate) mod memory_tier;
 pub(crate) mod negative_cache;

@@ -200,6 +200,11 @@ impl Space {
         held.take(&bucket, taken);
     }
 
+    /// The parts of all open uploads at home here, with what each takes besides its bytes.
+    pub(crate) fn parts_bytes(&self) -> u64 {
+        self.held.lock().uploads.values().map(|(_, bytes)| *bytes).sum()
+    }
+
     /// The upload has ended, and accepts no more parts.
     pub(crate) fn drop_upload(&self, upload_id: &str) {
         self.upload_records.lock().remove(upload_id);

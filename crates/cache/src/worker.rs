@@ -108,6 +108,7 @@ impl Worker {
         if self.known_changes.load(Ordering::SeqCst) != changes {
             self.follow_policies().await?;
             self.buckets.follow().await?;
+            self.forget_gone().await;
             self.jobs.look();
             // Only now: what has failed is done again.
             self.known_changes.store(changes, Ordering::SeqCst);

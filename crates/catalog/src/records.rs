@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `o/{bucket}\0{key}` | [`ObjectRecord`]: what the under store does not have yet |
 //! | `b/{bucket}` | [`BucketRecord`]: a bucket that has been seen, so that it takes writes when the under store is out of reach |
+//! | `m/{bucket}` | [`MarkRecord`]: the mark of the directory that the bucket's changes were sent to |
 //! | `r/{bucket}\0{key}` | eight bytes, big-endian: the start that has sent a client's request, which may be on its way to the under store. Eight more: the generation of a write that goes past what waits for the under store |
 //! | `u/{bucket}\0{key}\0{upload id}` | [`UploadRecord`]: a multipart upload |
 //! | `p/{upload id}/{number, five digits}` | [`PartRecord`]: one of its parts |
@@ -24,6 +25,7 @@
 mod bucket;
 mod holders;
 mod keys;
+mod mark;
 mod object;
 mod part;
 mod policy;
@@ -38,6 +40,7 @@ use serde::{Deserialize, Serialize};
 pub use bucket::BucketRecord;
 pub use holders::Holders;
 pub use keys::*;
+pub use mark::MarkRecord;
 pub use object::{Base, ObjectRecord, State};
 pub use part::PartRecord;
 pub use policy::{ConfiguredPolicies, PolicyRecord, PolicyVersionRecord};

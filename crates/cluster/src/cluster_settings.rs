@@ -25,6 +25,17 @@ impl Default for ClusterSettings {
 impl ClusterSettings {
     pub const DEFAULT: Self = Self { slots: SlotCount::DEFAULT, lease_ms: 10_000 };
 
+    /// As the cluster was created, or the defaults.
+    ///
+    /// # Errors
+    /// As [`ClusterSettings::load`].
+    pub(crate) async fn present(engine: &dyn Engine) -> Result<Self> {
+        match engine.get(CLUSTER_KEY).await? {
+            Some(found) => records::decode("cluster", records::VERSION, &found.value),
+            None => Ok(Self::DEFAULT),
+        }
+    }
+
     /// Creates the cluster, or takes it as it was created.
     ///
     /// # Errors

@@ -239,12 +239,12 @@ impl HomeCatalog {
     }
 
     /// Tells the others that this worker has stopped, so that they need not wait for the end of its lease. Nothing is
-    /// read or written any more.
+    /// read or written any more. A worker that has been drained takes with it what it has noted of jobs.
     ///
     /// # Errors
     /// `Unavailable` when the slots are lost.
     pub async fn leave(&self) -> Result<()> {
-        self.inner.stream.leave().await
+        self.inner.ownership().leave().await
     }
 }
 

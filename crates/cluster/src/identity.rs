@@ -53,6 +53,11 @@ impl ClusterIdentity {
         Self { id: random.hex_id(), key_fingerprint, key }
     }
 
+    /// The same cluster with another key, which the engine does not keep.
+    pub(crate) fn with_key(self, key_fingerprint: &str) -> Self {
+        Self { key_fingerprint: key_fingerprint.to_owned(), key: None, ..self }
+    }
+
     /// What the engine has; `None` before the first worker has started.
     ///
     /// # Errors

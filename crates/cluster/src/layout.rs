@@ -121,6 +121,11 @@ pub(crate) fn own_prefix(worker: &WorkerId) -> Bytes {
     format!("own/{worker}/").into()
 }
 
+/// Before the keys of what a worker has noted of jobs: its shares of them, and what it has found.
+pub(crate) fn job_prefixes(worker: &WorkerId) -> [Bytes; 2] {
+    ["j", "jf"].map(|kind| format!("own/{worker}/{kind}/").into())
+}
+
 const PATH_RECORDS_PREFIX: &[u8] = b"catalog/";
 pub(crate) const SHARED_PREFIX: &[u8] = b"shared/";
 /// Not in the range of that prefix.

@@ -2,14 +2,16 @@
 //!
 //! A record says that a worker is draining, or removed. It names the life of the worker's process, so it says nothing
 //! of a later start. The worker's own record stays when it is removed: transactions of the worker that are still in
-//! flight check its version, and the latest write time of all workers is found by it.
+//! flight check its version, and the latest write time of all workers is found by it. What the worker has noted of jobs
+//! goes: nobody else would ever delete it.
 
 use std::fmt;
+use std::time::Duration;
 
-use forebay_catalog::{Check, Error, ErrorKind};
+use forebay_catalog::{Check, Error, ErrorKind, TRANSACTION_MAX};
 use forebay_store::ValueWrite;
 
-use crate::layout::{self, WorkerId, leaving_key, worker_key};
+use crate::layout::{self, WorkerId, leaving_key, scan_all, worker_key};
 use crate::leaving_record::{Leaving, LeavingRecord};
 use crate::ownership::{Members, Ownership, Seen, end};
 use crate::view::MemberState;
@@ -17,6 +19,10 @@ use crate::worker_record::{WorkerRecord, WorkerState};
 
 /// Tries, when the workers that are looked at change meanwhile.
 const TRIES: usize = 10;
+
+/// A worker that stops deletes its notes for no longer than this, so that there is time to say that it has stopped.
+/// Another worker deletes the rest when an operator removes this one.
+const FORGET_MAX: Duration = Duration::from_secs(3);
 
 /// Why a worker is not taken out.
 #[derive(Debug)]
@@ -94,6 +100,39 @@ impl Ownership<'_> {
         Ok(self.stream.commit(vec![mark(self.worker, record, Leaving::Removed)]).await?)
     }
 
+    /// See [`crate::HomeCatalog::leave`].
+    pub(crate) async fn leave(&self) -> forebay_catalog::Result<()> {
+        let forgotten = tokio::select! {
+            biased;
+            forgotten = self.forget_jobs_if_retired() => forgotten,
+            () = self.env.clock.sleep(FORGET_MAX) => Err(Error::new(ErrorKind::Unavailable, "it takes too long")),
+        };
+        if let Err(error) = forgotten {
+            tracing::debug!(%error, "what this worker has noted of jobs stays in the engine");
+        }
+        self.stream.leave().await
+    }
+
+    async fn forget_jobs_if_retired(&self) -> forebay_catalog::Result<()> {
+        let Some(found) = self.engine.get(&leaving_key(self.worker)).await? else { return Ok(()) };
+        let retired = LeavingRecord { life: self.stream.position().life, state: Leaving::Removed };
+        match LeavingRecord::decode(self.worker, &found.value)? == retired {
+            true => self.forget_jobs(self.worker, &[]).await,
+            false => Ok(()),
+        }
+    }
+
+    /// Deletes what a worker has noted of jobs, while the checks hold.
+    async fn forget_jobs(&self, worker: &WorkerId, checks: &[Check]) -> forebay_catalog::Result<()> {
+        for prefix in layout::job_prefixes(worker) {
+            for found in scan_all(self.engine, &prefix).await?.chunks(TRANSACTION_MAX) {
+                let writes = found.iter().map(|(key, _)| ValueWrite { key: key.clone(), value: None }).collect();
+                self.stream.commit_checked(checks.to_vec(), writes).await?;
+            }
+        }
+        Ok(())
+    }
+
     /// Removes what is left of an earlier life.
     ///
     /// # Errors
@@ -139,6 +178,8 @@ impl Ownership<'_> {
         let (record, version) = self.record(&seen, worker)?;
         let Members { members, removed } = self.members(&seen).await?;
         if removed.contains(worker) {
+            // One that was drained may have been killed, or had too little time.
+            self.forget_jobs(worker, &[Check { key: worker_key(worker), version: Some(version) }]).await?;
             return Err(LeavingError::Gone(worker.clone()));
         }
         if members[worker].state.lives() {
@@ -150,6 +191,7 @@ impl Ownership<'_> {
         };
         // A new start of the worker would write its record.
         let check = Check { key: worker_key(worker), version: Some(version) };
+        self.forget_jobs(worker, std::slice::from_ref(&check)).await?;
         let no_address = ValueWrite { key: layout::member_key(worker), value: None };
         let writes = vec![mark(worker, record, Leaving::Removed), no_address];
         self.stream.commit_checked(vec![check], writes).await?;

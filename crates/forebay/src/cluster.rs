@@ -8,6 +8,7 @@ mod join;
 mod measured_engine;
 mod membership;
 mod metrics;
+mod rekey;
 mod requests;
 mod router;
 mod settings_drift;
@@ -40,6 +41,7 @@ use state::ClusterState;
 
 pub(crate) use join::{addresses, join, worker_id};
 pub(crate) use metrics::EngineHealth;
+pub(crate) use rekey::replace_cluster_key;
 pub(crate) use settings_drift::{Agreement, Difference, aside};
 
 /// How often to check whether the slots are lost.

@@ -75,7 +75,7 @@ pub(crate) fn run(config: &Config, options: &DoctorOptions) -> Result<(), Failur
 /// The report, and whether a signal has ended it early.
 async fn examine(config: &Config, is_quick: bool) -> Result<(Report, bool), Failure> {
     let mut report = Report::default();
-    quick(config, &mut report);
+    quick(config, 0, &mut report);
     if is_quick {
         return Ok((report, false));
     }
@@ -103,10 +103,10 @@ pub(crate) fn exposures(config: &Config) -> Vec<String> {
     report.findings.into_iter().map(Finding::line).collect()
 }
 
-/// What takes no time: the server does it at every start.
-fn quick(config: &Config, report: &mut Report) {
+/// What takes no time: the server does it at every start. `own`: bytes that the server has taken already.
+fn quick(config: &Config, own: u64, report: &mut Report) {
     filesystem::examine(config, report);
-    process::examine(config, report);
+    process::examine(config, own, report);
     exposure::examine(config, report);
     processor::count(report);
     clock::examine_synchronisation(Path::new("/"), report);
@@ -125,10 +125,10 @@ async fn measure(config: &Config, env: &Env, stop: &CancellationToken, mut repor
     report
 }
 
-/// The notices of a start: findings of the quick part.
+/// The notices of a start: findings of the quick part, to the server that runs with these settings.
 pub(crate) fn notices(config: &Config, now_ms: u64) -> Vec<Notice> {
     let mut report = Report::default();
-    quick(config, &mut report);
+    quick(config, process::own_bytes(Path::new("/")), &mut report);
     report.findings.into_iter().map(|finding| finding.notice(now_ms)).collect()
 }
 

@@ -14,7 +14,8 @@ pub(crate) enum Failure {
     Failed(String),
     /// The user has ended a wait with Ctrl-C: exit code 130, as shells count.
     Interrupted(String),
-    /// Nobody reads standard output any more (`forebay ls | head`): exit code 0, nothing is said.
+    /// Nobody reads standard output any more (`forebay ls | head`), and nothing else is wrong: exit code 0, nothing is
+    /// said.
     NobodyReads,
 }
 

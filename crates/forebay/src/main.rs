@@ -9,6 +9,7 @@ mod config;
 mod credentials;
 mod doctor;
 mod failure;
+mod first_start;
 #[cfg(test)]
 mod fuzz_corpus;
 mod limits;
@@ -23,11 +24,13 @@ mod store_settings;
 mod tls;
 mod top;
 mod under_store_gone;
+mod under_store_marks;
 mod under_store_moved;
 mod under_stores;
 mod watch;
 
 use std::collections::BTreeMap;
+use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -55,11 +58,11 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(Failure::Refused(problem)) => refuse(&problem),
         Err(Failure::Failed(reason)) => {
-            eprintln!("forebay: {reason}");
+            tell(&reason);
             ExitCode::FAILURE
         }
         Err(Failure::Interrupted(reason)) => {
-            eprintln!("forebay: {reason}");
+            tell(&reason);
             ExitCode::from(INTERRUPTED)
         }
         Err(Failure::NobodyReads) => ExitCode::SUCCESS,
@@ -79,8 +82,13 @@ fn is_help(kind: ErrorKind) -> bool {
 /// The exit code of bad input, as the C library's `getopt` made customary.
 fn refuse(problem: &str) -> ExitCode {
     // A configuration may have several mistakes, each on its own line.
-    problem.lines().for_each(|line| eprintln!("forebay: {line}"));
+    problem.lines().for_each(tell);
     ExitCode::from(2)
+}
+
+/// Says why the process ends. Where nobody reads it, the exit code still counts.
+fn tell(line: &str) {
+    let _ = writeln!(std::io::stderr(), "forebay: {line}");
 }
 
 fn dispatch(command: Command) -> Result<(), Failure> {
@@ -142,8 +150,8 @@ fn check(file: Option<&Path>, format: Format) -> Result<(), Failure> {
     };
     let warnings = checked.as_ref().map(Vec::as_slice).unwrap_or_default();
     let verdict = serde_json::json!({"valid": checked.is_ok(), "problem": problem, "warnings": warnings});
-    print(&verdict.to_string())?;
-    checked.map(drop)
+    let printed = print(&verdict.to_string());
+    checked.map(drop).and(printed)
 }
 
 /// What is in force, secrets hidden.

@@ -30,20 +30,21 @@ pub(crate) fn run(config: &Config, to: &Path) -> Result<(), Failure> {
     let (salvaged, closed) = runtime.block_on(salvage(config, to))?;
     let counted = |number: u64, what: &str| format!("{number} {what}{}", if number == 1 { "" } else { "s" });
     let Salvaged { objects, bytes, present, parts, failed, stopped } = salvaged;
-    print(&format!("{} written to {}, {}", counted(objects, "object"), to.display(), ByteSize(bytes)))?;
+    let mut lines = vec![format!("{} written to {}, {}", counted(objects, "object"), to.display(), ByteSize(bytes))];
     if present > 0 {
-        print(&format!("{} left out: a version that is not older is there", counted(present, "object")))?;
+        lines.push(format!("{} left out: a version that is not older is there", counted(present, "object")));
     }
     if parts > 0 {
-        print(&format!("{} of multipart uploads left out", counted(parts, "part")))?;
+        lines.push(format!("{} of multipart uploads left out", counted(parts, "part")));
     }
-    if let Some(error) = stopped {
-        return Err(Failure::of("stopped before the end", &error));
-    }
-    if failed > 0 {
-        return Err(Failure::Failed(format!("{} could not be written", counted(failed, "object"))));
-    }
-    closed
+    let printed = print(&lines.join("\n"));
+    let ended = match stopped {
+        Some(error) => Err(Failure::of("stopped before the end", &error)),
+        None if failed > 0 => Err(Failure::Failed(format!("{} could not be written", counted(failed, "object")))),
+        None => closed,
+    };
+    // A bad end counts even when nobody reads what was written.
+    ended.and(printed)
 }
 
 /// What was done, and how the store was closed.

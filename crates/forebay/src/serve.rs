@@ -36,8 +36,8 @@ use crate::under_store_moved::Records;
 use crate::under_stores::OpenUnderStores;
 use crate::watch::{Watch, WatchMetrics};
 use crate::{
-    cluster, credentials, doctor, limits, logs, signals, store_settings, tls, under_store_gone, under_store_moved,
-    under_stores, watch,
+    cluster, credentials, doctor, first_start, limits, logs, signals, store_settings, tls, under_store_gone,
+    under_store_marks, under_store_moved, under_stores, watch,
 };
 
 /// Connections that the kernel keeps while all permits are taken.
@@ -223,6 +223,7 @@ async fn work(
     });
     let listener = listen(socket, "server.listen")?;
     let address = listener.local_addr().map_err(|e| Failure::of("server.listen", &e))?;
+    first_start::end(config);
     forebay_env::spawn(look_at_machine(Arc::clone(config), env.clone(), notices));
     let stop = CancellationToken::new();
     let mut s3 = Box::pin(forebay_env::spawn(service.run(listener, tls, stop.clone())).join());
@@ -386,7 +387,7 @@ fn tell_new(config: &Config, now_ms: u64, notices: &Notices) {
         id: "store-new".to_owned(),
         severity: Severity::Info,
         subject: shown.join(", "),
-        title: "a new store has begun at this start: nothing was in the data directories".to_owned(),
+        title: "a new store has begun: nothing was in the data directories at its first start".to_owned(),
         cure: "Nothing to do if this is a new installation. If there was a store before, its disk is not mounted, and what it has not brought to the under store is missing. Stop the clients, run `forebay persist /` until it ends with exit code 0, and copy TRANSIENT objects: what was written since this start is not in the earlier store. Only then stop the server, mount the disk, start again, and let the service wait for its mounts (RequiresMountsFor= of systemd)".to_owned(),
         since_ms: now_ms,
     };
@@ -420,7 +421,6 @@ impl Worker {
     ) -> Result<Self, Failure> {
         let disks = open_disks(config)?;
         let notices = Notices::default();
-        let is_new = under_store_gone::is_store_new(config);
         let root_user = credentials::root_user(config, env.random.as_ref())?;
         let token_secret = root_user.secret_key.clone();
         let users = Users::open(root_user, config.server.users_file.clone())
@@ -432,6 +432,7 @@ impl Worker {
         let observer = Arc::new(UnderStoreObserver::register(&mut registry));
         let (mounts, under_stores) = under_stores::open(config, env, observer).await?;
         UnderStoreMetrics::register(&mut registry, &under_stores);
+        let is_new = first_start::begin(config)?;
         let (store, syncs) = open_store(env, disks, store_settings, &mut registry).await?;
         if is_new {
             tell_new(config, env.clock.unix_ms(), &notices);
@@ -444,10 +445,13 @@ impl Worker {
             Some(joined) => joined.catalog(),
             None => embedded(&store)?,
         };
+        let outdated = under_store_marks::check(config, &mounts, catalog.as_ref()).await?;
         under_store_gone::check_buckets(config, &mounts, catalog.as_ref(), &store).await?;
         let records = joined.as_ref().map_or(Records::Catalog(catalog.as_ref()), Joined::records);
         under_store_moved::check(config, env, &records).await?;
         under_store_moved::drop_copies(config, env, &records, catalog.as_ref(), &store).await?;
+        outdated.tell(config, env.clock.unix_ms(), &notices);
+        let is_replaced = outdated.forget(config, catalog.as_ref()).await?;
         let parts = Parts {
             env: env.clone(),
             catalog: Arc::clone(&catalog),
@@ -459,7 +463,7 @@ impl Worker {
         };
         let cache = Cache::open(parts, &mut registry).await.map_err(not_opened)?;
         let has_moved = under_store_moved::note(config, env, &records).await?;
-        if !has_moved {
+        if !has_moved && !is_replaced {
             tell_moved_buckets(config, env.clock.unix_ms(), &notices);
         }
         if let Some(joined) = &joined {

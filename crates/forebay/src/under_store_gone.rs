@@ -49,7 +49,7 @@ pub(crate) async fn check_buckets(
     store: &Store,
 ) -> Result<(), Failure> {
     for (bucket, mount) in &config.mounts {
-        if let Some(directory) = mount.directory() {
+        if let Some(directory) = mount.directory().filter(|_| !config.moved_buckets.contain(bucket)) {
             check_mount(bucket, directory, catalog, store).await?;
         }
     }
@@ -59,7 +59,8 @@ pub(crate) async fn check_buckets(
     let Ok(found) = root.list().await else { return Ok(()) };
     let is_there = |bucket: &BucketName| !mounts.mounts.contains_key(bucket);
     if !found.is_empty() {
-        let buckets = found.into_iter().map(|bucket| bucket.name).filter(is_there);
+        let is_asked = |bucket: &BucketName| is_there(bucket) && !config.moved_buckets.contain(bucket);
+        let buckets = found.into_iter().map(|bucket| bucket.name).filter(is_asked);
         let empty: Vec<_> = buckets.filter(|bucket| is_empty(&directory.join(bucket.as_str()))).collect();
         return check_empty(directory, &empty, catalog).await;
     }
@@ -80,7 +81,8 @@ fn is_empty(directory: &Path) -> bool {
 /// another disk may be mounted at the directory of a whole bucket. Without it, these changes would count as done.
 async fn check_empty(root: &Path, empty: &[BucketName], catalog: &dyn Catalog) -> Result<(), Failure> {
     for bucket in empty {
-        let waits = has_waiting_change(catalog, bucket).await;
+        let had_it = |record: &ObjectRecord| matches!(record.base, Base::Present(_));
+        let waits = has_waiting_change(catalog, bucket, had_it).await;
         if waits.map_err(|error| Failure::of("the catalog", &error))? {
             let directory = root.join(bucket.as_str());
             let (shown, cure) = (directory.display(), cure("make a directory in it", &directory.join(OWN_DIRECTORY)));
@@ -148,8 +150,12 @@ async fn known_bucket(
     Ok(None)
 }
 
-/// Whether a delete or a new version of an object waits in a bucket, and the under store had the object.
-async fn has_waiting_change(catalog: &dyn Catalog, bucket: &BucketName) -> Result<bool, Error> {
+/// Whether such a delete or new version of an object waits in a bucket.
+pub(crate) async fn has_waiting_change(
+    catalog: &dyn Catalog,
+    bucket: &BucketName,
+    is_asked: impl Fn(&ObjectRecord) -> bool,
+) -> Result<bool, Error> {
     let (mut from, to) = records::object_prefix_range(bucket, "");
     loop {
         let found = catalog.scan(&from, &to, SCAN_RECORDS).await?;
@@ -158,7 +164,7 @@ async fn has_waiting_change(catalog: &dyn Catalog, bucket: &BucketName) -> Resul
         for (_, found) in &found {
             let record = ObjectRecord::decode(&found.value)?;
             let waits = matches!(record.state, State::Dirty | State::Tombstone);
-            if waits && matches!(record.base, Base::Present(_)) {
+            if waits && is_asked(&record) {
                 return Ok(true);
             }
         }

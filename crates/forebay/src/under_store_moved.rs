@@ -299,7 +299,9 @@ pub(crate) async fn drop_copies(
         return Ok(());
     }
     let key = Bytes::from_static(records::COPIES_KEY);
-    let writes = vec![ValueWrite { key, value: Some(records::encode_json(&present)) }];
+    // The same objects may have other ETags there.
+    let known = ValueWrite { key: Bytes::from_static(records::KNOWN_COPIES_KEY), value: None };
+    let writes = vec![ValueWrite { key, value: Some(records::encode_json(&present)) }, known];
     let transaction = Transaction { writes, durability: Durability::Fsync, ..Transaction::default() };
     catalog.commit(transaction).await.map(drop).map_err(|error| Failure::of("the catalog", &error))
 }

@@ -8,7 +8,7 @@ use forebay_admin::UnderStores;
 use forebay_admin::api::{CircuitState, UnderStoreStatus};
 use forebay_cache::{Mount, Mounts};
 use forebay_env::{Env, Task};
-use forebay_ufs::governor::{CallObserver, Circuit, Governor};
+use forebay_ufs::governor::{CallObserver, Circuit, DeniedWrites, Governor};
 use forebay_ufs::s3::S3Credentials;
 use forebay_ufs::{BucketRoot, Error, ErrorKind, OpenOptions, UnderStore, UnderStoreUrl, open_mount, open_root};
 use parking_lot::Mutex;
@@ -23,7 +23,7 @@ const PROBE_INTERVAL: Duration = Duration::from_secs(15);
 /// An under store that says nothing for so long is out of reach. Requests of clients wait for longer.
 const PROBE_MAX: Duration = Duration::from_secs(10);
 
-/// When this many writes in a row are denied, it is no matter of single keys.
+/// When this many writes of a bucket in a row are denied, it is no matter of single keys.
 const DENIED_MIN: u64 = 3;
 
 fn silent() -> Error {
@@ -162,11 +162,11 @@ impl OpenUnderStore {
 
     /// What no probe finds, because it writes nothing.
     fn denial(&self) -> Option<Trouble> {
-        let state = self.governor.state();
-        let error = one_line(&state.last_denial);
-        (state.denied_writes >= DENIED_MIN).then(|| Trouble {
+        let DeniedWrites { bucket, count, last } = self.governor.denied_writes(DENIED_MIN)?;
+        let place = if bucket.is_empty() { String::new() } else { format!(", in the bucket {bucket}") };
+        Some(Trouble {
             kind: findings::of_under_store(ErrorKind::Denied),
-            error: format!("{} writes in a row were denied: {error}", state.denied_writes),
+            error: format!("{count} writes in a row were denied{place}: {}", one_line(&last)),
         })
     }
 

@@ -25,7 +25,7 @@ use crate::metrics::{DirectoryLabels, StoreObserver, SyncTotal};
 use crate::under_stores::OpenUnderStores;
 pub(crate) use devices::device_of;
 use devices::{Device, ticks_ms};
-use health::{Condition, Facts, Lately};
+use health::{Condition, Facts, FullDisks, Lately};
 use saturation::{Interval, Saturation};
 
 /// As often as the history of the admin API takes a sample: what is shown there and what is watched are the same
@@ -95,7 +95,7 @@ impl Watch {
     }
 
     async fn run(self, mut directories: Vec<Watched>, certificate: Option<Arc<Present>>) {
-        let (mut pinned_full, mut disk_full) = (Lately::default(), Lately::default());
+        let (mut pinned_full, mut full_disks) = (Lately::default(), FullDisks::default());
         let mut at = self.env.clock.monotonic();
         loop {
             self.env.clock.sleep(INTERVAL).await;
@@ -112,7 +112,8 @@ impl Watch {
             self.look_at_space().await;
             let mut facts = self.facts(certificate.as_deref());
             facts.rejected_pinned_full = pinned_full.observe(now, facts.status.rejected_pinned_full);
-            facts.rejected_disk_full = disk_full.observe(now, facts.status.rejected_disk_full);
+            let is_short = facts.directories.iter().any(|directory| directory.shortage.is_some());
+            facts.rejected_disk_full = full_disks.observe(now, facts.status.rejected_disk_full, is_short);
             self.observe(&facts);
             for condition in health::conditions(&facts) {
                 self.tell(condition);

@@ -7,7 +7,8 @@ use async_trait::async_trait;
 use forebay_cache::{
     ByteStream, Cache, CachedObject, ChangesWanted, CleanCopy, CleanRange, Conditions, CopyId, DeletionStep, Fate,
     GetObject, HeldBytes, HomeChanges, HomeRecords, HotObject, LeaseRequest, Needs, NewCopy, ObjectBody, ObjectDetail,
-    ObjectHead, PutObject, ReadLease, RecordRange, Result, ShareFindings, ShareReport, SlotSet, Status, Written,
+    ObjectHead, PutObject, ReadLease, RecordRange, Result, ShareFindings, ShareReport, SlotSet, Status,
+    UndeliverableEnd, UndeliverablePage, Written,
 };
 use forebay_env::Clock;
 use forebay_types::{BucketName, Generation, ObjectPath, Tags};
@@ -71,6 +72,10 @@ pub trait Answers: Send + Sync + 'static {
     async fn job_shares(&self) -> Result<Vec<ShareReport>>;
     /// See [`Cache::share_findings`].
     async fn job_findings(&self, id: &str, after: u64, limit: usize) -> Result<ShareFindings>;
+    /// See [`Cache::undeliverable_here`].
+    async fn undeliverable(&self, prefix: &str, after: Option<&ObjectPath>, limit: usize) -> Result<UndeliverablePage>;
+    /// See [`Cache::end_undeliverable_here`].
+    async fn end_undeliverable(&self, path: &ObjectPath, generation: u64, end: &UndeliverableEnd) -> Result<()>;
     /// See [`Cache::status`].
     fn status(&self) -> Status;
     /// See [`Cache::needs`].
@@ -167,6 +172,14 @@ impl Answers for Cache {
         self.share_findings(id, after, limit).await
     }
 
+    async fn undeliverable(&self, prefix: &str, after: Option<&ObjectPath>, limit: usize) -> Result<UndeliverablePage> {
+        self.undeliverable_here(prefix, after, limit).await
+    }
+
+    async fn end_undeliverable(&self, path: &ObjectPath, generation: u64, end: &UndeliverableEnd) -> Result<()> {
+        self.end_undeliverable_here(path, generation, end).await
+    }
+
     fn status(&self) -> Status {
         Cache::status(self)
     }
@@ -241,6 +254,13 @@ pub(crate) async fn answer(
             say(found.and_then(|found| to_json(&found)), None)
         }
         Question::Changes(wanted) => say(answers.changes(&wanted), None),
+        Question::Undeliverable { prefix, after, limit } => {
+            let page = answers.undeliverable(&prefix, after.as_ref(), limit as usize).await;
+            say(page.and_then(|page| to_json(&page)), None)
+        }
+        Question::EndUndeliverable { path, generation, end } => {
+            say(answers.end_undeliverable(&path, generation, &end).await, None)
+        }
         Question::HotObjects(slots) => say(Ok(answers.hot_objects(&slots).await), None),
         Question::Settings => say(Ok(settings()), None),
         Question::HasCopies(copies) => {

@@ -8,9 +8,10 @@ use forebay_cache::{
     ByteStream, CachedObject, ChangesWanted, CleanCopy, CleanRange, Conditions, CopyId, DeletionStep, Error, Fate,
     GetObject, HeldBytes, HomeChanges, HomeRecords, HotObject, LeaseRequest, Needs, NewCopy, ObjectBody, ObjectDetail,
     ObjectHead, OtherWorkers, PutObject, ReadLease, Reader, RecordRange, Result, ShareFindings, ShareReport, SlotSet,
-    Status, Taker, Written,
+    Status, Taker, UndeliverableEnd, UndeliverablePage, Written,
 };
 use forebay_env::Requester;
+use forebay_types::limits::PUT_BYTES_MAX;
 use forebay_types::{BucketName, Generation, ObjectPath, Tags};
 use http::header::CONTENT_LENGTH;
 use http::{Method, Request, Response, StatusCode};
@@ -78,14 +79,20 @@ impl Peers {
             Question::ReadLease(_) | Question::EndLeases { .. } | Question::RoomForCopy { .. } => LOCAL_MAX,
             Question::CleanCopy { .. } | Question::CleanBytes(_) => CLEAN_MAX,
             Question::JobShares | Question::JobFindings { .. } => JOBS_MAX,
+            Question::Undeliverable { .. } => LOCAL_MAX,
             Question::Settings => SETTINGS_MAX,
             Question::TakeCopy(copy) => LOCAL_MAX + Duration::from_secs(copy.size() / COPIED_PER_SECOND),
             Question::Put(put) => REMOTE_MAX + Duration::from_secs(put.size() / WRITTEN_PER_SECOND),
+            // The object is copied, whose size only its home knows.
+            Question::EndUndeliverable { end: UndeliverableEnd::Rename(_), .. } => {
+                REMOTE_MAX + Duration::from_secs(PUT_BYTES_MAX / WRITTEN_PER_SECOND)
+            }
             Question::Delete { .. }
             | Question::Get(_)
             | Question::Head(_)
             | Question::Tags(_)
             | Question::Detail(_)
+            | Question::EndUndeliverable { .. }
             | Question::Deletion { .. } => REMOTE_MAX,
         };
         let request = packed(&question, body)?;
@@ -264,6 +271,29 @@ impl OtherWorkers for Peers {
         let limit = u32::try_from(limit).unwrap_or(u32::MAX);
         let question = Question::JobFindings { id: id.to_owned(), after, limit };
         from_json(&self.ask::<String>(worker, question, None).await?.0)
+    }
+
+    async fn undeliverable(
+        &self,
+        worker: &str,
+        prefix: &str,
+        after: Option<&ObjectPath>,
+        limit: usize,
+    ) -> Result<UndeliverablePage> {
+        let limit = u32::try_from(limit).unwrap_or(u32::MAX);
+        let question = Question::Undeliverable { prefix: prefix.to_owned(), after: after.cloned(), limit };
+        from_json(&self.ask::<String>(worker, question, None).await?.0)
+    }
+
+    async fn end_undeliverable(
+        &self,
+        worker: &str,
+        path: &ObjectPath,
+        generation: u64,
+        end: &UndeliverableEnd,
+    ) -> Result<()> {
+        let question = Question::EndUndeliverable { path: path.clone(), generation, end: end.clone() };
+        self.ask::<()>(worker, question, None).await.map(drop)
     }
 
     fn home(&self, hash: u64) -> Option<String> {

@@ -11,7 +11,7 @@ use bytes::{Bytes, BytesMut};
 use forebay_cache::{
     Attributes, ByteStream, CachedObject, ChangesWanted, CleanCopy, CleanRange, CleanTerms, Conditions, CopyId,
     DeletionStep, Error, ErrorKind, GetObject, HeldBytes, Incoming as Upload, LeaseRequest, LeaseTerms, NewCopy,
-    PutObject, ReadLease, RecordRange, Result, SlotSet,
+    PutObject, ReadLease, RecordRange, Result, SlotSet, UndeliverableEnd,
 };
 use forebay_env::{Clock, Requester};
 use forebay_types::{Algorithm, BucketName, Checksum, Generation, ObjectInfo, ObjectPath, error_chain};
@@ -104,6 +104,18 @@ pub(crate) enum Question {
     HotObjects(SlotSet),
     /// Answer: [`forebay_cache::HomeChanges`].
     Changes(ChangesWanted),
+    /// Answer: [`forebay_cache::UndeliverablePage`] as JSON.
+    Undeliverable {
+        prefix: String,
+        after: Option<ObjectPath>,
+        limit: u32,
+    },
+    /// Answer: nothing, or why it is as before.
+    EndUndeliverable {
+        path: ObjectPath,
+        generation: u64,
+        end: UndeliverableEnd,
+    },
 }
 
 /// A clean copy without its bytes: see [`CleanCopy`].

@@ -16,7 +16,7 @@ use forebay_cache::{
     CleanTerms, Conditions, CopyId, DeletionStep, Error as CacheError, ErrorKind, Fate, GetObject, HeldBytes,
     HomeChanges, HomeRecords, HotObject, Incoming as Upload, LeaseRequest, LeaseTerms, Needs, NewCopy, ObjectBody,
     ObjectDetail, ObjectHead, OtherWorkers, PutObject, ReadLease, Reader, RecordRange, ShareFindings, ShareReport,
-    SlotCount, SlotSet, Status, TagCondition, Taker, Written,
+    SlotCount, SlotSet, Status, TagCondition, Taker, UndeliverableEnd, UndeliverablePage, Written,
 };
 use forebay_env::clock::ManualClock;
 use forebay_env::{Env, Requester};
@@ -32,6 +32,9 @@ use http_body_util::{BodyExt, Full};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_util::sync::CancellationToken;
+
+#[path = "peers/undeliverable.rs"]
+mod undeliverable;
 
 const KEY: &str = "a key that only workers have, 123";
 
@@ -158,6 +161,29 @@ impl Answers for Worker {
 
     async fn job_findings(&self, id: &str, after: u64, limit: usize) -> forebay_cache::Result<ShareFindings> {
         Err(forebay_cache::Error::new(ErrorKind::NotFound, format!("{id} {after} {limit}")))
+    }
+
+    async fn undeliverable(
+        &self,
+        prefix: &str,
+        after: Option<&ObjectPath>,
+        limit: usize,
+    ) -> forebay_cache::Result<UndeliverablePage> {
+        let next = Some(format!("{prefix} {:?} {limit}", after.map(ToString::to_string)));
+        Ok(UndeliverablePage { next, ..UndeliverablePage::default() })
+    }
+
+    async fn end_undeliverable(
+        &self,
+        path: &ObjectPath,
+        generation: u64,
+        end: &UndeliverableEnd,
+    ) -> forebay_cache::Result<()> {
+        match end {
+            UndeliverableEnd::Keep => Ok(()),
+            UndeliverableEnd::Discard => Err(CacheError::new(ErrorKind::Conflict, format!("{generation} of {path}"))),
+            UndeliverableEnd::Rename(to) => Err(CacheError::new(ErrorKind::PreconditionFailed, format!("to {to}"))),
+        }
     }
 
     fn room_for_copy(&self, _: &ObjectPath, bytes: u64) -> forebay_cache::Result<()> {

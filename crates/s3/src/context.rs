@@ -88,7 +88,7 @@ impl RequestContext {
         deletions.len() - 1
     }
 
-    pub(crate) fn deleted(&self, number: usize, outcome: &S3Result<()>) {
+    pub(crate) fn deleted<T>(&self, number: usize, outcome: &S3Result<T>) {
         let mut deletions = self.deletions.lock();
         let deletion = &mut deletions[number];
         let refused = outcome.as_ref().err();

@@ -160,7 +160,7 @@ fn object_path(raw: &str) -> Option<ObjectPath> {
     if is_canonical != Some("") {
         return None;
     }
-    let path = s3s::path::parse_path_style(&decoded).ok()?;
+    let path = s3s::path::parse_path_style_with_validation(&decoded, &s3s_types::BucketNames).ok()?;
     let (bucket, key) = path.as_object()?;
     s3s_types::path(bucket, key).ok()
 }

@@ -16,7 +16,7 @@ use percent_encoding::{percent_decode_str, utf8_percent_encode};
 use s3s::access::{S3Access, S3AccessContext};
 use s3s::auth::SimpleAuth;
 use s3s::host::S3Host;
-use s3s::path::{S3Path, parse_virtual_hosted_style};
+use s3s::path::{S3Path, parse_virtual_hosted_style_with_validation};
 use s3s::route::S3Route;
 use s3s::service::S3ServiceBuilder;
 use s3s::{Body, HttpRequest, HttpResponse, S3Error, S3Request, S3Response, S3Result, s3_error};
@@ -34,7 +34,7 @@ use crate::query::{self, parameters};
 use crate::s3_error::{HideSource, add_details, error_with_status, no_streaming};
 use crate::s3s_fixes::documents::Expectations;
 use crate::s3s_fixes::{BodyError, Refused, XML_BYTES_MAX, signature_2};
-use crate::s3s_types;
+use crate::s3s_types::{self, BucketNames};
 use crate::trace;
 
 /// What of S3 is configuration of buckets or state of objects that only the under store has.
@@ -168,6 +168,7 @@ impl S3Route for PassThrough {
         // Without keys to sign with, access would not be checked.
         builder.set_auth(SimpleAuth::new());
         builder.set_access(OnlyPassed);
+        builder.set_validation(BucketNames);
         let service = builder.build();
         request.headers.remove("x-amz-content-sha256");
         let call = service.call(unsigned(request));
@@ -294,7 +295,8 @@ impl PassThrough {
         let host = headers.get("host").and_then(|host| host.to_str().ok()).unwrap_or_default();
         let virtual_host = self.domain.as_ref().map(|domain| domain.parse_host_header(host)).transpose()?;
         let bucket = virtual_host.as_ref().and_then(|host| host.bucket());
-        parse_virtual_hosted_style(bucket, &decoded).map_err(|error| s3_error!(error, InvalidURI))
+        let path = parse_virtual_hosted_style_with_validation(bucket, &decoded, &BucketNames);
+        path.map_err(|error| s3_error!(error, InvalidURI))
     }
 }
 

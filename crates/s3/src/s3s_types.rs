@@ -8,6 +8,8 @@ use forebay_types::{ETag, ObjectPath, SystemHeaders, Tags, UserMetadata, header_
 use http::header::{CACHE_CONTROL, IF_RANGE};
 use http::{Extensions, HeaderMap, HeaderName, HeaderValue, StatusCode};
 use s3s::dto::{self, Timestamp};
+use s3s::path::check_bucket_name;
+use s3s::validation::NameValidation;
 use s3s::{S3Error, S3Result};
 use time::OffsetDateTime;
 use time::macros::format_description;
@@ -49,6 +51,15 @@ pub(crate) fn path(bucket: &str, key: &str) -> S3Result<ObjectPath> {
         }
         InvalidName::EmptyKey | InvalidName::NulInKey => invalid_argument(error.to_string()),
     })
+}
+
+/// The bucket names of requests. The library refuses the reserved `xn--` everywhere; S3 refuses it for new buckets.
+pub(crate) struct BucketNames;
+
+impl NameValidation for BucketNames {
+    fn validate_bucket_name(&self, name: &str) -> bool {
+        check_bucket_name(name) || name.starts_with("xn--") && bucket(name).is_ok()
+    }
 }
 
 pub(crate) fn bucket(name: &str) -> S3Result<forebay_types::BucketName> {

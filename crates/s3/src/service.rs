@@ -46,6 +46,7 @@ use crate::s3s_fixes::request_echo::RequestEcho;
 use crate::s3s_fixes::{
     FORM_FILE_BYTES_MAX, XML_BYTES_MAX, answer, checks, checksums, chunks, documents, forms, keep_alive, signature_2,
 };
+use crate::s3s_types::BucketNames;
 use crate::server::TimedBody;
 use crate::server::date::date;
 use crate::settings::S3Settings;
@@ -99,6 +100,7 @@ impl S3Service {
         let builder = || {
             let mut builder = S3ServiceBuilder::new(operations.clone());
             builder.set_config(Arc::new(StaticConfigProvider::new(Arc::new(limits()))));
+            builder.set_validation(BucketNames);
             builder.set_auth(Authentication { users: users.clone() });
             builder.set_access(Authorization { users: users.clone(), account_id: settings.account_id.clone() });
             if let Some(domain) = domain() {

@@ -9,8 +9,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use forebay_cache::{
     Attributes, Cache, CompletePart, CompleteUpload, Conditions, CopyObject, CreateUpload, Error, ErrorKind, GetObject,
-    Incoming, JobKind, JobRequest, ListObjects, ObjectPage, PutObject, RangeRequest, Result, TagCondition, UploadRef,
-    Written,
+    Incoming, JobKind, JobRequest, ListObjects, ObjectPage, PutObject, RangeRequest, Result, TagCondition,
+    UndeliverableEnd, UploadRef, Written,
 };
 use forebay_catalog::Catalog;
 use forebay_cluster::HomeCatalog;
@@ -389,7 +389,8 @@ impl Client {
 
     /// As an operator does with all that is undeliverable. What is dropped makes room for what the under store has.
     async fn give_up(&mut self, keep: bool) {
-        let told = match self.cache.undeliverable("/", None, 1000).await {
+        // Each machine has an operator for what is at home there.
+        let told = match self.cache.undeliverable_here("/", None, 1000).await {
             Ok(page) => page.objects,
             Err(error) => return self.tell("list what is undeliverable", Err::<(), _>(error)),
         };
@@ -399,7 +400,8 @@ impl Client {
             let key = &told.path[1..];
             let path = path(key);
             if keep {
-                self.tell(&format!("keep {key}"), self.cache.keep_undeliverable(&path, told.generation).await);
+                let kept = self.cache.end_undeliverable_here(&path, told.generation, &UndeliverableEnd::Keep).await;
+                self.tell(&format!("keep {key}"), kept);
                 continue;
             }
             let held = self.root.held(&path).map(|(etag, tags)| {
@@ -410,7 +412,7 @@ impl Client {
             let number = self.begin(key, name, &[held], Guard::None);
             // Without an answer it may be found to be done after the next start.
             self.world.history.lock().ignore_times(key);
-            let result = self.cache.discard_undeliverable(&path, told.generation).await;
+            let result = self.cache.end_undeliverable_here(&path, told.generation, &UndeliverableEnd::Discard).await;
             self.tell(&format!("discard {key}"), result.as_ref().map(drop));
             let mut history = self.world.history.lock();
             match result {

@@ -10,7 +10,7 @@ use forebay_cache::{
     ByteStream, Cache, CachedObject, ChangesWanted, CleanCopy, CleanRange, Conditions, CopyId, DeletionStep, Error,
     ErrorKind, Fate, GetObject, HeldBytes, HomeChanges, HomeRecords, HotObject, LeaseRequest, Needs, NewCopy,
     ObjectBody, ObjectDetail, ObjectHead, OtherWorkers, PutObject, ReadLease, Reader, RecordRange, Result,
-    ShareFindings, ShareReport, SlotSet, Taker, Written,
+    ShareFindings, ShareReport, SlotSet, Taker, UndeliverableEnd, UndeliverablePage, Written,
 };
 use forebay_env::{Clock, Process};
 use forebay_types::{BucketName, Generation, ObjectPath, Tags};
@@ -281,6 +281,28 @@ impl OtherWorkers for SimCopies {
 
     async fn job_findings(&self, worker: &str, id: &str, after: u64, limit: usize) -> Result<ShareFindings> {
         Ok(self.ask(worker, |cache| async move { cache.share_findings(id, after, limit).await }).await?.1)
+    }
+
+    async fn undeliverable(
+        &self,
+        worker: &str,
+        prefix: &str,
+        after: Option<&ObjectPath>,
+        limit: usize,
+    ) -> Result<UndeliverablePage> {
+        let ask = self.ask(worker, |cache| async move { cache.undeliverable_here(prefix, after, limit).await });
+        Ok(ask.await?.1)
+    }
+
+    async fn end_undeliverable(
+        &self,
+        worker: &str,
+        path: &ObjectPath,
+        generation: u64,
+        end: &UndeliverableEnd,
+    ) -> Result<()> {
+        let ask = self.ask(worker, |cache| async move { cache.end_undeliverable_here(path, generation, end).await });
+        ask.await.map(drop)
     }
 
     async fn deletion_step(&self, worker: &str, bucket: &BucketName, step: DeletionStep) -> Result<SlotSet> {

@@ -12,6 +12,9 @@ use crate::inner::Inner;
 use crate::record::object::Extent;
 use crate::table::{Entry, Row, Write};
 
+/// Objects that are assigned to groups before other tasks run.
+const REGROUPED_AT_ONCE: usize = 256;
+
 fn change(counter: &AtomicU64, by: i128) {
     let add = by.unsigned_abs() as u64;
     if by >= 0 {
@@ -196,20 +199,28 @@ impl Inner {
         has_all
     }
 
-    pub(crate) fn regroup(&self, group_of: &dyn Fn(&[u8]) -> u32) {
+    /// Looks for the groups while nothing is locked, and lets others run: there may be many objects, and many rules for
+    /// each.
+    pub(crate) async fn regroup(&self, group_of: &(dyn Fn(&[u8]) -> u32 + Sync)) {
         for shard in self.objects.shards() {
-            let differing = |entry: &Arc<Entry>| {
-                let group = group_of(entry.key());
-                (group != entry.group).then(|| (Arc::clone(entry), group))
-            };
-            let differing: Vec<_> = shard.read().iter().filter_map(differing).collect();
-            for (entry, group) in differing {
-                self.update(entry.key(), entry.generation, |entry| {
-                    entry.group = group;
-                    true
-                });
+            let entries: Vec<_> = shard.read().iter().cloned().collect();
+            for some in entries.chunks(REGROUPED_AT_ONCE) {
+                for entry in some {
+                    let group = group_of(entry.key());
+                    if group != entry.group {
+                        self.set_group(entry.key(), entry.generation, group);
+                    }
+                }
+                tokio::task::yield_now().await;
             }
         }
+    }
+
+    pub(crate) fn set_group(&self, key: &[u8], generation: Generation, group: u32) {
+        self.update(key, generation, |entry| {
+            entry.group = group;
+            true
+        });
     }
 
     /// Without a pass over all objects when none of the groups may go.

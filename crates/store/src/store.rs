@@ -299,15 +299,12 @@ impl Store {
 
     /// Assigns an object to another group, if it still has this generation.
     pub fn set_group(&self, key: &[u8], generation: Generation, group: u32) {
-        self.inner.update(key, generation, |entry| {
-            entry.group = group;
-            true
-        });
+        self.inner.set_group(key, generation, group);
     }
 
-    /// Assigns all objects to groups again.
-    pub fn regroup(&self, group_of: &dyn Fn(&[u8]) -> u32) {
-        self.inner.regroup(group_of);
+    /// Assigns all objects to groups again. Those that are added meanwhile may be left out.
+    pub async fn regroup(&self, group_of: &(dyn Fn(&[u8]) -> u32 + Sync)) {
+        self.inner.regroup(group_of).await;
     }
 
     pub fn usage(&self) -> Usage {

@@ -8,6 +8,7 @@ mod body;
 mod calls;
 mod case;
 mod errors;
+mod mark;
 mod meta;
 mod names;
 mod opened;
@@ -32,17 +33,18 @@ use forebay_types::{ByteRange, ETag, ObjectKey, Tags};
 use crate::error::not_found;
 use crate::file_meta::FileMeta;
 use crate::{
-    Condition, Error, ErrorKind, IsOurs, ListPage, ListRequest, RemoteBody, RemoteObject, Result, Stored, UnderStore,
-    Upload,
+    Condition, Error, ErrorKind, IsOurs, ListPage, ListRequest, Mark, RemoteBody, RemoteObject, Result, Stored,
+    UnderStore, Upload,
 };
 use body::Temporary;
 pub use calls::DIRECTORY_CALLS_MAX;
 use calls::DirectoryCalls;
 use errors::{failed, is_absent};
+pub use mark::MARK_FILE;
 use names::Kept;
-use opened::{Opened, open_object};
+use opened::{Opened, Present, open_object};
 pub use own::OWN_DIRECTORY;
-use own::own;
+use own::{is_of_removed, own};
 use paths::{FileLocation, Moves};
 pub use root::DirectoryRoot;
 use shared::Shared;
@@ -55,7 +57,8 @@ const UPLOADS_MAX: usize = 21;
 /// use: HDFS has a few dozen.
 const LEVELS_MAX: usize = 128;
 
-/// How often the directories of a place are prepared while deletions remove them. After that, deletions wait.
+/// How often the directories of a place are prepared while deletions remove them. After that, deletions wait. Those of
+/// other workers do not, and neither do their moves of files: they are tried again as often.
 const ROUNDS_MAX: u32 = 4;
 
 /// One bucket as a directory. Clones share it.
@@ -132,14 +135,17 @@ impl Inner {
         open_object(&self.tree()?, key)?.ok_or_else(|| not_found(key))
     }
 
-    fn check(tree: &Tree, key: &str, condition: &Condition) -> Result<Option<Opened>> {
+    fn check(tree: &Tree, key: &str, condition: &Condition) -> Result<Option<Present>> {
         let present = open_object(tree, key)?;
         let holds = match (condition, &present) {
             (Condition::Always, _) | (Condition::Absent, None) => true,
             (Condition::Matches(etag), Some(opened)) => opened.object.remote_etag == *etag,
             (Condition::Absent, Some(_)) | (Condition::Matches(_), None) => false,
         };
-        if holds { Ok(present) } else { Err(Error::new(ErrorKind::Precondition, "a condition does not hold")) }
+        match holds {
+            true => Ok(present.map(Opened::close)),
+            false => Err(Error::new(ErrorKind::Precondition, "a condition does not hold")),
+        }
     }
 
     /// Puts a finished file into place, durably.
@@ -148,74 +154,160 @@ impl Inner {
         if !is_here {
             return Err(Error::new(ErrorKind::NoBucket, "the directory behind the mount was replaced meanwhile"));
         }
-        let making = |error| failed("make a directory", error);
-        let syncing = |error| failed("sync a directory", error);
         let mut rounds = 0;
         let (before, target) = loop {
             rounds += 1;
-            let tree = temporary.tree();
-            // Without the lock: others continue while the directories of a new key are made and synced.
-            Self::check(tree, key, condition)?;
-            let removals = self.shared.durable.removals();
-            let directories = paths::make_directories(tree, key).map_err(making)?;
-            self.shared.durable.ensure(tree, &directories).map_err(syncing)?;
-            let _names = self.shared.names.lock();
-            let is_ensured = self.shared.durable.is_ensured(tree, &directories, removals);
-            if !is_ensured && rounds < ROUNDS_MAX {
-                // A deletion has removed them since, or a file is in the way.
-                continue;
-            }
-            let before = Self::check(tree, key, condition)?;
-            let location = match &before {
-                Some(before) => FileLocation::present(before.path.clone()),
-                None => paths::make_location(tree, &self.moves, key).map_err(making)?,
-            };
-            if !is_ensured {
-                self.shared.durable.ensure(tree, &location.directories).map_err(syncing)?;
-            }
-            #[cfg(test)]
-            if let Some(act) = &*self.shared.on_place.lock() {
-                act();
-            }
-            // The lock does not keep other programs away.
-            let renamed = match condition {
-                Condition::Absent => temporary.rename_to_new(&location.path),
-                Condition::Always | Condition::Matches(_) => temporary.rename(&location.path),
-            };
-            let location = match renamed {
-                // Something has this name by now. If it is a directory for another key, nobody can remove it while the
-                // lock is held. A link, which is no object, is replaced.
-                Err(error) if matches!(error.kind(), io::ErrorKind::AlreadyExists | io::ErrorKind::IsADirectory) => {
-                    Self::check(temporary.tree(), key, condition)?;
-                    let location = paths::make_location(temporary.tree(), &self.moves, key).map_err(making)?;
-                    temporary.rename(&location.path).map(|()| location)
+            let is_last = rounds == ROUNDS_MAX;
+            match self.try_place(key, &mut temporary, condition, is_last) {
+                Ok(Some(placed)) => break placed,
+                Ok(None) => {}
+                // Another worker has removed or moved something on the way, or swept the temporary file.
+                Err(error) if error.kind == ErrorKind::NotFound && is_last => {
+                    return Err(Error { kind: ErrorKind::Unavailable, ..error });
                 }
-                renamed => renamed.map(|()| location),
-            };
-            break (before, location.map_err(|error| failed("rename a file", error))?.path);
+                Err(error) if error.kind == ErrorKind::NotFound => {}
+                Err(error) => return Err(error),
+            }
         };
         let tree = temporary.tree();
         sync_directory(tree, target.parent())?;
         if let Some(before) = before {
-            meta::forget(tree, &before.file);
+            meta::forget_closed(tree, before.identity);
         }
         Ok(Stored { remote_etag: etag })
     }
 
+    /// One round. Returns the file that was replaced, and the path of the new one. `None` when its directories are not
+    /// durable yet, and this is not the last round.
+    ///
+    /// # Errors
+    /// `NotFound` when something is missing that was there, or was made, in this round.
+    fn try_place(
+        &self,
+        key: &str,
+        temporary: &mut Temporary,
+        condition: &Condition,
+        is_last: bool,
+    ) -> Result<Option<(Option<Present>, PathBuf)>> {
+        let making = |error| failed("make a directory", error);
+        let syncing = |error| failed("sync a directory", error);
+        let tree = temporary.tree();
+        // Without the lock: others continue while the directories of a new key are made and synced.
+        let present = Self::check(tree, key, condition)?;
+        let removals = self.shared.durable.removals();
+        let directories = match present {
+            // Its file may be where another program has put it.
+            Some(present) => FileLocation::present(present.path).directories,
+            None => paths::make_directories(tree, key).map_err(making)?,
+        };
+        self.shared.durable.ensure(tree, &directories).map_err(syncing)?;
+        let _names = self.shared.names.lock();
+        let is_ensured = self.shared.durable.is_ensured(tree, &directories, removals);
+        if !is_ensured && !is_last {
+            // A deletion has removed them since, or a file is in the way.
+            return Ok(None);
+        }
+        let before = Self::check(tree, key, condition)?;
+        let location = match &before {
+            Some(before) => FileLocation::present(before.path.clone()),
+            None => paths::make_location(tree, &self.moves, key).map_err(making)?,
+        };
+        if !is_ensured || location.directories != directories {
+            self.shared.durable.ensure(tree, &location.directories).map_err(syncing)?;
+        }
+        #[cfg(test)]
+        if let Some(act) = &*self.shared.on_place.lock() {
+            act();
+        }
+        // The lock does not keep other programs away.
+        let renamed = match condition {
+            Condition::Absent => temporary.rename_to_new(&location.path),
+            Condition::Always | Condition::Matches(_) => temporary.rename(&location.path),
+        };
+        let location = match renamed {
+            // Something has this name by now. If it is a directory for another key, nobody can remove it while the lock
+            // is held. A link, which is no object, is replaced.
+            Err(error) if matches!(error.kind(), io::ErrorKind::AlreadyExists | io::ErrorKind::IsADirectory) => {
+                Self::check(temporary.tree(), key, condition)?;
+                let location = paths::make_location(temporary.tree(), &self.moves, key).map_err(making)?;
+                temporary.rename(&location.path).map(|()| location)
+            }
+            renamed => renamed.map(|()| location),
+        };
+        let target = location.map_err(|error| failed("rename a file", error))?.path;
+        Ok(Some((before, target)))
+    }
+
     fn delete(&self, key: &str, condition: &Condition) -> Result<()> {
         let tree = self.tree()?;
-        let present = {
-            let _names = self.shared.names.lock();
-            let present = Self::check(&tree, key, condition)?;
-            if let Some(present) = &present {
-                tree.remove_file(&present.path).map_err(|error| failed("remove a file", error))?;
-            }
-            present
-        };
+        let removed = self.remove(&tree, key, condition)?;
         // An earlier try may have removed it, and then been interrupted.
-        let Some(present) = present else { return self.make_durable(key) };
-        meta::forget(&tree, &present.file);
-        let mut directory = present.path.parent();
+        if removed.is_empty() {
+            return self.make_durable(key);
+        }
+        for file in removed {
+            meta::forget_closed(&tree, file.identity);
+            self.prune(&tree, file.path.parent())?;
+        }
+        Ok(())
+    }
+
+    /// Removes the files of a key until it has none. Another worker may move its file meanwhile, and may have left an
+    /// older one behind a newer one.
+    fn remove(&self, tree: &Tree, key: &str, condition: &Condition) -> Result<Vec<Present>> {
+        let _names = self.shared.names.lock();
+        let mut removed = Vec::new();
+        for _ in 0..ROUNDS_MAX {
+            // In each round: only leftovers may have been removed so far, and others may have written another version.
+            let Some(present) = Self::check(tree, key, condition)? else { return Ok(removed) };
+            let candidates = paths::candidates(tree, key).map_err(|error| failed("look at a directory", error))?;
+            // The one that is read goes last, and the others are gone for good by then: an older one must not show up
+            // in its place.
+            for path in candidates.iter().rev() {
+                let file = self.remove_file(tree, path)?;
+                if file.is_some() && *path != present.path {
+                    sync_directory(tree, path.parent())?;
+                }
+                removed.extend(file);
+            }
+            // It may have been moved before it was removed.
+            let is_it = |file: &Present| file.path == present.path || file.identity == present.identity;
+            let is_gone = removed.iter().any(is_it);
+            if is_gone && *condition != Condition::Always {
+                // What somebody writes now is another version.
+                return Ok(removed);
+            }
+        }
+        let problem = format!("the file of {key:?} was moved or written while it was removed");
+        Err(Error::new(ErrorKind::Unavailable, problem))
+    }
+
+    /// Removes a file. `None` when there is none, or another worker has moved it.
+    fn remove_file(&self, tree: &Tree, path: &Path) -> Result<Option<Present>> {
+        let stat = match tree.metadata(path) {
+            // Some file systems have shorter names than others.
+            Err(error) if is_absent(&error) || error.kind() == io::ErrorKind::InvalidFilename => return Ok(None),
+            stat => stat.map_err(|error| failed("look at a file", error))?,
+        };
+        if !stat.is_file() {
+            return Ok(None);
+        }
+        #[cfg(test)]
+        if let Some(act) = &*self.shared.on_remove.lock() {
+            act();
+        }
+        match tree.remove_file(path) {
+            Err(error) if is_absent(&error) => Ok(None),
+            removed => {
+                removed.map_err(|error| failed("remove a file", error))?;
+                Ok(Some(Present { path: path.to_owned(), identity: meta::identity(&stat) }))
+            }
+        }
+    }
+
+    /// Removes the directories that are empty without a file, from the one that it was in upwards. Makes all of that
+    /// durable.
+    fn prune(&self, tree: &Tree, mut directory: Option<&Path>) -> Result<()> {
         while let Some(path) = directory.filter(|path| !path.as_os_str().is_empty()) {
             // The lock is taken for each directory: a deep key may have 127.
             let _names = self.shared.names.lock();
@@ -225,18 +317,23 @@ impl Inner {
             self.shared.durable.forget(path);
             directory = path.parent();
         }
-        sync_directory(&tree, directory).map(drop)
+        sync_directory(tree, directory).map(drop)
     }
 
     fn make_durable(&self, key: &str) -> Result<()> {
         let tree = self.tree()?;
-        let path = match open_object(&tree, key)? {
-            Some(present) => present.path,
-            None => paths::candidates(key)[0].clone(),
+        let candidates = match open_object(&tree, key)? {
+            Some(present) => vec![present.path],
+            None => paths::candidates(&tree, key).map_err(|error| failed("look at a directory", error))?,
         };
-        let location = FileLocation::present(path);
-        self.shared.durable.ensure(&tree, &location.directories).map_err(|error| failed("sync a directory", error))?;
-        sync_directory(&tree, location.path.parent()).map(drop)
+        let mut locations: Vec<_> = candidates.into_iter().map(FileLocation::present).collect();
+        locations.dedup_by(|next, one| next.directories == one.directories);
+        for location in locations {
+            let ensured = self.shared.durable.ensure(&tree, &location.directories);
+            ensured.map_err(|error| failed("sync a directory", error))?;
+            sync_directory(&tree, location.path.parent())?;
+        }
+        Ok(())
     }
 
     fn set_tags(&self, key: &str, tags: Tags) -> Result<()> {
@@ -249,6 +346,23 @@ impl Inner {
         meta::write(&tree, &opened.file, &stat, &meta)?;
         drop(names);
         opened.file.sync_all().map_err(|error| failed("sync a file", error))
+    }
+
+    fn mark(&self) -> Result<Mark> {
+        let tree = self.tree()?;
+        let found = mark::read(&tree).map_err(|error| failed("read the mark of the directory", error))?;
+        found.map_or(Ok(Mark::None), |id| self.keep_mark(&tree, id))
+    }
+
+    fn make_mark(&self) -> Result<Mark> {
+        let tree = self.tree()?;
+        let made = mark::make(&tree, &*self.env.random);
+        self.keep_mark(&tree, made.map_err(|error| failed("mark the directory", error))?)
+    }
+
+    fn keep_mark(&self, tree: &Tree, id: String) -> Result<Mark> {
+        self.shared.seen.keep_mark(tree, &id).map_err(|error| failed("look at the directory", error))?;
+        Ok(Mark::Id(id))
     }
 
     fn sweep(&self, age: Duration) -> Result<u64> {
@@ -300,8 +414,12 @@ impl UnderStore for DirectoryStore {
     }
 
     /// # Errors
-    /// `Invalid` for a key of too many levels.
+    /// `Invalid` for a key of too many levels, and for one whose file would be taken for a removed one.
     fn check_key(&self, key: &ObjectKey) -> Result<()> {
+        if key.as_str().split('/').any(is_of_removed) {
+            let problem = "names that NFS and FUSE give to open files that are removed are not for objects";
+            return Err(Error::new(ErrorKind::Invalid, problem));
+        }
         let levels = paths::levels(key.as_str());
         if levels > LEVELS_MAX {
             let problem = format!("a directory keeps keys of {LEVELS_MAX} levels at most, and this one has {levels}");
@@ -356,12 +474,7 @@ impl UnderStore for DirectoryStore {
 
     async fn delete(&self, key: &ObjectKey, condition: Condition) -> Result<()> {
         let (inner, key) = (Arc::clone(&self.inner), key.clone());
-        let condition_of = condition.clone();
-        let deleted = self.inner.calls.write(move || inner.delete(key.as_str(), &condition_of)).await;
-        match (deleted, condition) {
-            (Err(error), Condition::Always) if error.kind == ErrorKind::NotFound => Ok(()),
-            (result, _) => result,
-        }
+        self.inner.calls.write(move || inner.delete(key.as_str(), &condition)).await
     }
 
     async fn list(&self, request: &ListRequest) -> Result<ListPage> {
@@ -392,6 +505,19 @@ impl UnderStore for DirectoryStore {
     async fn sweep(&self, age: Duration, _is_ours: IsOurs<'_>) -> Result<u64> {
         let inner = Arc::clone(&self.inner);
         self.inner.calls.list(move || inner.sweep(age)).await
+    }
+
+    fn known_mark(&self) -> Option<Mark> {
+        self.inner.shared.seen.mark().map(Mark::Id)
+    }
+
+    async fn mark(&self) -> Result<Mark> {
+        self.inner.call(|inner| inner.mark()).await
+    }
+
+    async fn make_mark(&self) -> Result<Mark> {
+        let inner = Arc::clone(&self.inner);
+        self.inner.calls.write(move || inner.make_mark()).await
     }
 
     fn label(&self) -> String {

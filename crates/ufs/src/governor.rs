@@ -22,12 +22,12 @@ use futures::future::BoxFuture;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    ByteStream, Condition, Error, ErrorKind, IsOurs, ListPage, ListRequest, RemoteBody, RemoteObject, Result, S3Target,
-    Stored, UnderStore, Upload, UploadSource,
+    ByteStream, Condition, Error, ErrorKind, IsOurs, ListPage, ListRequest, Mark, RemoteBody, RemoteObject, Result,
+    S3Target, Stored, UnderStore, Upload, UploadSource,
 };
 pub use limits::Governor;
 pub use root::GovernedRoot;
-pub use state::{Circuit, GovernorState, LastError};
+pub use state::{Circuit, DeniedWrites, GovernorState, LastError};
 
 /// Limits that operators may change.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -246,6 +246,18 @@ impl UnderStore for Governed {
 
     fn lists_by_token(&self) -> bool {
         self.inner.lists_by_token()
+    }
+
+    fn known_mark(&self) -> Option<Mark> {
+        self.inner.known_mark()
+    }
+
+    async fn mark(&self) -> Result<Mark> {
+        read!(self, "mark", self.inner.mark())
+    }
+
+    async fn make_mark(&self) -> Result<Mark> {
+        self.governor.run(self.caller(), Work::Write, "make_mark", self.inner.make_mark()).await
     }
 
     fn s3(&self) -> Option<S3Target> {

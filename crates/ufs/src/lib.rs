@@ -30,7 +30,7 @@ pub use options::OpenOptions;
 pub use root::{BucketInfo, BucketRoot};
 pub use stamp::{STAMP_HEADER, Stamp};
 pub use under_store::{
-    ByteStream, Condition, IsOurs, ListPage, ListRequest, ListedObject, RemoteBody, RemoteObject, S3Target, Stored,
-    UnderStore, Upload, UploadSource,
+    ByteStream, Condition, IsOurs, ListPage, ListRequest, ListedObject, Mark, RemoteBody, RemoteObject, S3Target,
+    Stored, UnderStore, Upload, UploadSource,
 };
 pub use url::{InvalidUrl, UnderStoreUrl};

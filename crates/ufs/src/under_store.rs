@@ -139,6 +139,17 @@ pub struct ListPage {
     pub token: Option<String>,
 }
 
+/// What tells the place of a bucket from another one that is found under the same name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Mark {
+    /// The place cannot be mistaken for another one.
+    NotNeeded,
+    /// The place has none yet, or it is another place.
+    None,
+    /// A random id.
+    Id(String),
+}
+
 /// A bucket of an S3 endpoint, for requests that pass through.
 #[derive(Clone)]
 pub struct S3Target {
@@ -195,6 +206,19 @@ pub trait UnderStore: Send + Sync + 'static {
     /// Removes what interrupted uploads of Forebay left more than `age` ago. Returns how many. Of keys that are not the
     /// caller's, uploads may be in flight at other workers of a cluster.
     async fn sweep(&self, age: Duration, is_ours: IsOurs<'_>) -> Result<u64>;
+    /// The mark of the place, if this process has seen it there and has not noticed another place since. Sends no
+    /// request.
+    fn known_mark(&self) -> Option<Mark> {
+        Some(Mark::NotNeeded)
+    }
+    /// Looks which mark the place has.
+    async fn mark(&self) -> Result<Mark> {
+        Ok(Mark::NotNeeded)
+    }
+    /// Gives the place a mark, durably, unless it has one. Of workers that do this at the same time, all get the same.
+    async fn make_mark(&self) -> Result<Mark> {
+        Ok(Mark::NotNeeded)
+    }
     /// Where requests pass through to, when this is S3.
     fn s3(&self) -> Option<S3Target> {
         None

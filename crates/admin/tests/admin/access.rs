@@ -102,7 +102,7 @@ async fn the_description_needs_no_keys_and_names_what_there_is() {
 async fn an_administrator_of_a_path_may_ask_about_it_and_nothing_else() {
     let server = Server::ready().await;
     for (method, page, status) in [
-        ("POST", "/api/v1/persist?prefix=/team", 204),
+        ("POST", "/api/v1/persist?prefix=/team", 404),
         ("POST", "/api/v1/persist?prefix=/bucket/team/", 204),
         ("POST", "/api/v1/persist?prefix=/bucket/team", 403),
         ("POST", "/api/v1/persist?prefix=/bucket/te", 403),

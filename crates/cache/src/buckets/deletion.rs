@@ -6,11 +6,11 @@
 //! worker that gets a slot later sees the mark before it takes a write.
 //!
 //! The mark goes when the under store has answered. If the worker ends before, or gets no answer, another one takes the
-//! mark away, [`super::DELETION_MAX`] after it has seen it. What was sent to the under store has landed by then, or
-//! will not. A worker that is alone sets such a mark, too, and takes it away itself after the settle time.
+//! mark away, [`super::DELETION_MAX`] after it has seen it, or later when the settle time is long. What was sent to the
+//! under store has landed by then, or will not. A worker that is alone sets such a mark, too, and takes it away itself
+//! after the settle time.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use bytes::Bytes;
 use forebay_catalog::SlotSet;
@@ -20,18 +20,12 @@ use forebay_types::BucketName;
 use forebay_ufs::BucketRoot;
 use futures::future::join_all;
 
-use super::{Buckets, Deletion, change_record, no_such_bucket, warn_of_mark};
+use super::{Buckets, Deletion, SENT_MAX, STEP_MAX, change_record, no_such_bucket, warn_of_mark};
 use crate::home::lost::not_all_at_home;
 use crate::list::homes::check_covered;
 use crate::others::{DeletionStep, OtherWorkers};
 use crate::worker::Worker;
 use crate::{Error, ErrorKind, Result};
-
-/// For the workers to refuse writes, and to bring their last deletes to the under store.
-const STEP_MAX: Duration = Duration::from_secs(30);
-
-/// For the under store to delete the bucket.
-const UNDER_STORE_MAX: Duration = Duration::from_secs(30);
 
 impl Worker {
     /// Deletes an empty bucket. Pending deletes in it are persisted first.
@@ -66,6 +60,8 @@ impl Worker {
         if self.all_at_home()? != moves {
             return Err(not_all_at_home());
         }
+        // First: a deletion that fails halfway may leave the bucket without its mark.
+        self.buckets.forget_mark(bucket).await?;
         self.buckets.delete(root, bucket).await?;
         self.forget_contents(bucket).await;
         drop(nobody_writes);
@@ -88,12 +84,18 @@ impl Worker {
         self.at_all_homes(others, bucket, DeletionStep::PersistDeletes).await?;
         let (number, begun) = (self.env.random.next_u64(), self.env.clock.monotonic());
         self.mark_deletion(bucket, number).await?;
-        if let Err(error) = self.at_all_homes(others, bucket, DeletionStep::Quiesce(number)).await {
+        let quiet = self.at_all_homes(others, bucket, DeletionStep::Quiesce(number)).await;
+        let ready = match quiet {
+            // A deletion that fails halfway may leave the bucket without its mark.
+            Ok(()) => self.buckets.forget_mark(bucket).await,
+            Err(error) => Err(error),
+        };
+        if let Err(error) = ready {
             self.unmark_deletion(bucket, number, Some(BucketRecord::Open)).await;
             return Err(error);
         }
         // This process may have stood still for any time.
-        let left = (begun + STEP_MAX + UNDER_STORE_MAX).saturating_sub(self.env.clock.monotonic());
+        let left = (begun + SENT_MAX).saturating_sub(self.env.clock.monotonic());
         if left.is_zero() {
             self.unmark_deletion(bucket, number, Some(BucketRecord::Open)).await;
             return Err(late(bucket, "this worker"));
@@ -126,6 +128,10 @@ impl Worker {
     /// `BucketNotEmpty`; `BucketBusy` while objects are written; `Unavailable` when the slots change meanwhile, or the
     /// deletion has ended; what the catalog or the under store answers.
     pub(crate) async fn deletion_step(&self, bucket: &BucketName, step: DeletionStep) -> Result<SlotSet> {
+        if let DeletionStep::AbortUploads(_) = step {
+            // Before anything can fail: the under store has deleted the bucket.
+            self.forget_contents(bucket).await;
+        }
         if let DeletionStep::Quiesce(number) | DeletionStep::AbortUploads(number) = step {
             self.follow_shared().await?;
             if self.buckets.deletion_of(bucket).is_none_or(|deletion| deletion.number != number) {
@@ -149,7 +155,6 @@ impl Worker {
                 self.persist_deletes(bucket).await?;
             }
             DeletionStep::AbortUploads(_) => {
-                self.forget_contents(bucket).await;
                 let mut uploads = self.uploads_of(bucket).await?;
                 uploads.retain(|upload| slots.has_path(&upload.path));
                 self.abort_all(uploads).await?;
@@ -210,6 +215,35 @@ impl Worker {
         if let Err(error) = self.buckets.end_deletion(bucket, number, record).await {
             warn_of_mark(bucket, &error);
         }
+        self.forget_gone().await;
+    }
+
+    /// Forgets what is cached of buckets that are found to be gone: another worker has deleted them, or their deletion
+    /// has got no answer.
+    pub(crate) async fn forget_gone(&self) {
+        while let Some(bucket) = self.buckets.first_gone() {
+            self.forget_if_gone(&bucket).await;
+        }
+    }
+
+    /// The same for one bucket, before a request uses what is cached of it. Returns whether the bucket was gone.
+    pub(crate) async fn forget_if_gone(&self, bucket: &BucketName) -> bool {
+        if self.buckets.times_gone(bucket).is_none() {
+            return false;
+        }
+        // Boxed: this is rare, and would make the future of every read larger.
+        Box::pin(self.forget_contents_once(bucket)).await;
+        true
+    }
+
+    /// Of all requests that find a bucket gone, one forgets its contents, and the others wait for that.
+    async fn forget_contents_once(&self, bucket: &BucketName) {
+        let _one_at_a_time = self.buckets.forgetting.lock().await;
+        while let Some(times) = self.buckets.times_gone(bucket) {
+            self.forget_contents(bucket).await;
+            // Only now: the caller may go away, and other requests look, too.
+            self.buckets.forgotten(bucket, times);
+        }
     }
 
     /// Drops what is known and cached of a bucket that is deleted. The next bucket of this name has other objects.
@@ -227,6 +261,8 @@ impl Worker {
             });
             for (key, generation) in copies {
                 self.store.evict(&key, generation);
+                // Requests in flight may have found it already.
+                self.home.validity.invalidate(generation);
             }
             // Requests can run between two shards.
             tokio::task::yield_now().await;
@@ -257,6 +293,23 @@ impl Buckets {
     /// The deletion in progress, as far as this worker knows.
     pub(super) fn deletion_of(&self, bucket: &BucketName) -> Option<Deletion> {
         self.known.lock().get(bucket).and_then(|known| known.deletion)
+    }
+
+    fn first_gone(&self) -> Option<BucketName> {
+        self.gone.lock().keys().next().cloned()
+    }
+
+    /// How often a bucket was deleted whose contents are still cached here. `None`: nothing of it is to be forgotten.
+    fn times_gone(&self, bucket: &BucketName) -> Option<u64> {
+        self.gone.lock().get(bucket).copied()
+    }
+
+    /// What was cached of a bucket is forgotten, if it was not deleted again meanwhile.
+    fn forgotten(&self, bucket: &BucketName, times: u64) {
+        let mut gone = self.gone.lock();
+        if gone.get(bucket) == Some(&times) {
+            gone.remove(bucket);
+        }
     }
 
     /// Checks whether a deletion has ended, and ends it when its worker must have given up.

@@ -1,6 +1,10 @@
 //! Clients' requests for buckets: listing, creation and deletion.
 
+use std::sync::Arc;
+
+use forebay_catalog::records::{self, ObjectRecord, State};
 use forebay_types::BucketName;
+use forebay_ufs::BucketRoot;
 
 use crate::worker::Worker;
 use crate::{BucketSummary, Error, ErrorKind, Result};
@@ -38,6 +42,7 @@ impl Worker {
             ));
         };
         let before = self.buckets.before();
+        self.forget_removed(root, bucket).await?;
         root.create(bucket).await?;
         // It may have existed before, and others may have deleted it.
         self.forget_listings_of(bucket);
@@ -46,4 +51,43 @@ impl Worker {
         }
         Ok(())
     }
+
+    /// Forgets the mark of a bucket that was removed without Forebay. Before the new one is made: a retry would find
+    /// that one, and the mark would stay.
+    ///
+    /// # Errors
+    /// `Unavailable` when changes may wait for the bucket: its disk may not be mounted, and they would count as done in
+    /// the new one.
+    async fn forget_removed(&self, root: &Arc<dyn BucketRoot>, bucket: &BucketName) -> Result<()> {
+        let is_removed = self.buckets.has_mark(bucket).await? && root.open(bucket).await?.is_none();
+        if !is_removed {
+            return Ok(());
+        }
+        if self.may_have_waiting_changes(bucket).await? {
+            return Err(Error::new(ErrorKind::Unavailable, not_made(bucket)));
+        }
+        self.buckets.forget_mark(bucket).await
+    }
+
+    /// In a cluster, other workers may acknowledge some at any time.
+    async fn may_have_waiting_changes(&self, bucket: &BucketName) -> Result<bool> {
+        if self.catalog.slots().is_some() {
+            return Ok(true);
+        }
+        let mut range = records::object_prefix_range(bucket, "");
+        while let Some(found) = self.next_records(&mut range).await? {
+            for (_, versioned) in &found {
+                if matches!(ObjectRecord::decode(&versioned.value)?.state, State::Dirty | State::Tombstone) {
+                    return Ok(true);
+                }
+            }
+        }
+        Ok(false)
+    }
+}
+
+fn not_made(bucket: &BucketName) -> String {
+    format!(
+        "the directory of the bucket {bucket} is missing, and changes wait for it or may come, so it is not made: its disk is probably not mounted. Mount it; if the bucket was removed on purpose, restart the server with the bucket in under_store.moved_buckets, and create it then"
+    )
 }

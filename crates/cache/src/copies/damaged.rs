@@ -1,4 +1,4 @@
-//! Objects and parts at home here whose bytes are damaged. Those of another worker take their place.
+//! Objects and parts whose bytes here are damaged. Those of another worker take their place.
 
 use std::collections::BTreeMap;
 

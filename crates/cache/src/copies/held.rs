@@ -9,7 +9,7 @@ use forebay_env::sync::Mutex;
 use forebay_store::{Object, Staged};
 use tokio::sync::{Mutex as AsyncMutex, MutexGuard, Notify};
 
-use super::CopyId;
+use super::{CopyId, DamagedCopies};
 use crate::space::Reservation;
 
 /// The pause before the first question about a copy, and before each later one: doubled, so a copy is kept at most as
@@ -37,6 +37,8 @@ pub(crate) struct HeldCopies {
     env: Env,
     state: Mutex<State>,
     changed: Notify,
+    /// Shown copies whose bytes are damaged. They count as no copies.
+    pub(super) damaged: DamagedCopies,
     /// There was no room for a copy.
     pub(super) hurried: Notify,
     /// Held while copies are shown or dropped.
@@ -80,7 +82,8 @@ impl HeldCopies {
     pub(crate) fn new(env: Env) -> Self {
         let (changed, hurried) = (Notify::new(), Notify::new());
         let key_locks = (0..KEY_LOCKS).map(|_| AsyncMutex::default()).collect();
-        Self { env, state: Mutex::default(), changed, hurried, showing: AsyncMutex::default(), key_locks }
+        let (damaged, showing) = (DamagedCopies::default(), AsyncMutex::default());
+        Self { env, state: Mutex::default(), changed, damaged, hurried, showing, key_locks }
     }
 
     /// To prepare a copy drops what is shown under its key, unless that is pinned. So it does not overlap with showing

@@ -46,14 +46,16 @@ impl Worker {
             append_all(&mut writer, stream, size).await?;
             (writer.finish(object).await?, Some(reservation))
         } else {
-            let Some(pieces) = pieces.iter().map(|piece| self.copy_of(piece)).collect::<Option<Vec<_>>>() else {
-                return Ok(false);
-            };
+            let pieces = pieces.iter().map(|piece| self.intact_copy_of(piece));
+            let Some(pieces) = pieces.collect::<Option<Vec<_>>>() else { return Ok(false) };
             if pieces.iter().map(Object::size).sum::<u64>() != size {
                 return Ok(false);
             }
             (self.store.concatenate(&pieces, object).await?, None)
         };
+        if self.held.damaged.has(&id) {
+            self.forget_damaged_copy(&id).await?;
+        }
         let _unshown = self.held.lock_key(&id).await;
         // The key may have come home while the bytes came.
         check_home()?;
@@ -74,6 +76,11 @@ impl Worker {
     /// A whole copy, also when nobody sees it yet.
     pub(super) fn copy_of(&self, id: &CopyId) -> Option<Object> {
         self.held.object(id).or_else(|| self.held_object(&id.key, id.generation))
+    }
+
+    /// The same, unless somebody has found it damaged.
+    pub(super) fn intact_copy_of(&self, id: &CopyId) -> Option<Object> {
+        self.copy_of(id).filter(|_| !self.held.damaged.has(id))
     }
 
     pub(super) fn held_object(&self, key: &[u8], generation: Generation) -> Option<Object> {
@@ -233,6 +240,24 @@ impl Worker {
         Ok(())
     }
 
+    /// Forgets a damaged copy for good, when another worker has given intact bytes of the same generation: a start
+    /// takes all records of one generation for equal. After a crash in between, this worker has no copy, and the home
+    /// sends another one.
+    async fn forget_damaged_copy(&self, id: &CopyId) -> Result<()> {
+        let _showing = self.held.showing.lock().await;
+        let _unprepared = self.held.lock_key(id).await;
+        if id.hash().is_some_and(|hash| self.is_home_of(hash)) {
+            return Err(Error::new(ErrorKind::Unavailable, "the damaged copy is at home here by now"));
+        }
+        if self.store.peek(&id.key).is_some_and(|shown| shown.generation() == id.generation) {
+            let commit = Commit { forget: vec![id.key.clone()], ..Commit::default() };
+            // Not through the catalog, which changes nothing of keys that are at home elsewhere.
+            self.store.commit(commit, Durability::Fsync).await?;
+        }
+        self.held.damaged.remove(id);
+        Ok(())
+    }
+
     /// Shows the prepared copies in slots that this worker has just got, as far as records name them. Nothing of a
     /// former home can name the others any more.
     ///
@@ -241,6 +266,8 @@ impl Worker {
     pub(crate) async fn show_copies(&self, slots: &SlotSet) -> Result<()> {
         // From here on, nothing is shown or dropped because of what a former home has said.
         let _showing = self.held.showing.lock().await;
+        // From here on, a read of them finds the damage.
+        self.held.damaged.drop_all(|key| matches!(records::scope(key), Scope::Path(hash) if slots.has_hash(hash)));
         for id in self.held.all_prepared(slots) {
             if self.wanted_generation(&id.key).await? == Some(id.generation) {
                 self.show(&id).await?;

@@ -328,9 +328,9 @@ impl Worker {
         asked.into_iter().filter(|answer| answer.as_ref().is_ok_and(|has| has == &[true])).count() as u32
     }
 
-    /// Which of these copies this worker keeps until no record names them.
+    /// Which of these copies this worker keeps until no record names them, as far as nobody has found them damaged.
     pub(crate) fn has_copies(&self, copies: &[CopyId]) -> Vec<bool> {
-        copies.iter().map(|id| self.copy_of(id).is_some_and(|object| object.is_pinned())).collect()
+        copies.iter().map(|id| self.intact_copy_of(id).is_some_and(|object| object.is_pinned())).collect()
     }
 }
 

@@ -1,12 +1,12 @@
-//! Damaged bytes at home here are replaced with those of another worker.
+//! Damaged bytes are replaced with those of another worker.
 
 use forebay_catalog::records;
 use forebay_store::Object;
 use forebay_types::{Generation, ObjectPath};
 
 use super::CopyId;
-use crate::Result;
 use crate::worker::Worker;
+use crate::{Error, ErrorKind, NewCopy, OtherWorkers, Result};
 
 impl Worker {
     /// Notes that bytes of an object or a part at home here are damaged, and wants them from another worker. `path` is
@@ -56,6 +56,46 @@ impl Worker {
         }
         let present = self.held_object(&id.key, id.generation);
         Ok(present.filter(|present| !present.is_same(damaged)))
+    }
+
+    /// Notes that a copy of what is at home at another worker is damaged. From here on it counts as no copy.
+    pub(crate) fn note_damaged_copy(&self, damaged: &Object) {
+        self.held.damaged.add(&CopyId::of(damaged));
+    }
+
+    /// The same. Then the bytes of another worker take its place: that worker has them for certain, so the damaged ones
+    /// are needed no more.
+    ///
+    /// # Errors
+    /// Why no other worker gives them, or why they are not taken. The damaged copy stays then.
+    pub(crate) async fn replace_damaged_copy(&self, path: &ObjectPath, damaged: &Object) -> Result<()> {
+        self.note_damaged_copy(damaged);
+        let mut problem = Error::new(ErrorKind::Unavailable, "none of them has it");
+        let Some(others) = &self.others else { return Err(problem) };
+        let id = CopyId::of(damaged);
+        let home = id.hash().and_then(|hash| others.home(hash));
+        let rest = others.workers().into_iter().filter(|worker| home.as_ref() != Some(worker));
+        let workers: Vec<String> = home.iter().cloned().chain(rest).collect();
+        for worker in &workers {
+            match self.take_copy_from(others.as_ref(), worker, path, &id).await {
+                Ok(true) => return Ok(()),
+                Ok(false) => {}
+                Err(error) => problem = error,
+            }
+        }
+        Err(problem)
+    }
+
+    /// `false` when the other worker does not have it.
+    async fn take_copy_from(
+        &self,
+        others: &dyn OtherWorkers,
+        worker: &str,
+        path: &ObjectPath,
+        id: &CopyId,
+    ) -> Result<bool> {
+        let Some(bytes) = others.open(worker, &id.key, id.generation).await? else { return Ok(false) };
+        self.take_copy(NewCopy { id: id.clone(), path: path.clone(), pieces: Vec::new(), bytes }).await
     }
 
     pub(crate) fn is_damaged(&self, object: &Object) -> bool {

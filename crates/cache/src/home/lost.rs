@@ -92,5 +92,5 @@ impl Worker {
 }
 
 pub(crate) fn not_all_at_home() -> Error {
-    Error::new(ErrorKind::Unavailable, "some keys are not at home at this worker")
+    Error::new(ErrorKind::Unavailable, "some keys move between workers at present; try again")
 }

@@ -15,7 +15,7 @@ use super::{Job, JobKind, JobProgress, JobRequest, JobState};
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Share {
-    /// Passes that have ended.
+    /// Passes that have ended. 0 again when they do not count any more.
     pub(super) passes: u64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) started_ms: Option<u64>,
@@ -87,6 +87,23 @@ impl ClusterJob {
 
     fn has_passed(&self, worker: &str) -> bool {
         self.shares.get(worker).is_some_and(|share| share.passes > 0)
+    }
+
+    /// A worker has gained slots, so what was done for them before may not count. Returns whether that changes the job.
+    pub(super) fn uncover(&mut self, worker: &str, gained: &SlotSet) -> bool {
+        if self.state.has_ended() {
+            return false;
+        }
+        match self.request.kind {
+            // What an earlier home has loaded is not at hand here, and gone if that home has died.
+            JobKind::Load => {
+                self.covered.take_off(gained);
+                true
+            }
+            // It may have taken copies over from a former home that has not freed them yet.
+            JobKind::Free => self.shares.get_mut(worker).is_some_and(|share| std::mem::take(&mut share.passes) > 0),
+            JobKind::Persist | JobKind::Verify | JobKind::Scrub => false,
+        }
     }
 
     /// Whether nobody has anything more to do. `living`: all workers that live, where they are known.
@@ -209,6 +226,22 @@ mod tests {
             assert!(!job.is_complete(Some(&living(&["w1", "w2"]))));
             assert!(!job.is_complete(None), "there may be others");
             assert!(job.is_complete(Some(&living(&["w1"]))));
+        }
+    }
+
+    #[test]
+    fn slots_that_are_gained_are_loaded_and_freed_again() {
+        for kind in [JobKind::Load, JobKind::Free, JobKind::Persist, JobKind::Verify, JobKind::Scrub] {
+            let mut job = job(kind);
+            job.covered.add(&slots(&[0, 1, 2]));
+            job.shares.insert("w1".to_owned(), share(1, 1));
+            job.shares.insert("w2".to_owned(), share(1, 2));
+            let begins_again = matches!(kind, JobKind::Load | JobKind::Free);
+            assert_eq!(job.uncover("w1", &slots(&[2])), begins_again, "{kind:?}");
+            assert_eq!(job.left_for("w1", &slots(&[2])).is_some(), begins_again, "{kind:?}");
+            assert_eq!(job.left_for("w2", &slots(&[1])), None, "{kind:?}");
+            job.end(JobState::Done, 9, None);
+            assert!(!job.uncover("w2", &slots(&[1])), "{kind:?}");
         }
     }
 

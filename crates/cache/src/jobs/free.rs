@@ -31,6 +31,9 @@ pub(super) async fn run(run: &Run) -> Result<()> {
         // Nothing above awaits anything.
         tokio::task::yield_now().await;
     }
+    if !run.request.dry_run {
+        run.worker.end_leases_in(&run.scope).await;
+    }
     let mut uploads = Uploads::new(run);
     while let Some(parts) = uploads.next(run).await? {
         for part in parts {

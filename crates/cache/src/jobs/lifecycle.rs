@@ -41,6 +41,13 @@ pub(super) fn may_wait(waiting: usize, of_one: usize, created_by: &str) -> Resul
     Ok(())
 }
 
+/// The error of a wait for a job.
+pub(super) fn stops_first(id: &str) -> Error {
+    let problem =
+        format!("this worker stops, and the job {id} has not ended: it continues, after a start at the latest");
+    Error::new(ErrorKind::Unavailable, problem)
+}
+
 impl Worker {
     pub(super) async fn create_job(&self, request: JobRequest, created_by: String) -> Result<Job> {
         if let Some(sharing) = self.sharing() {
@@ -197,6 +204,20 @@ impl Worker {
         match self.sharing() {
             Some(sharing) => self.show_cluster_job(&sharing, id).await,
             None => self.jobs.show(id),
+        }
+    }
+
+    /// # Errors
+    /// As [`crate::Cache::wait_for_job`].
+    pub(super) async fn wait_for_job(&self, id: &str) -> Result<Job> {
+        if self.sharing().is_some() {
+            return self.wait_for_cluster_job(id).await;
+        }
+        let entry = self.jobs.find(id)?;
+        tokio::select! {
+            biased;
+            () = entry.over.cancelled() => Ok(entry.job()),
+            () = self.stop.cancelled() => Err(stops_first(id)),
         }
     }
 

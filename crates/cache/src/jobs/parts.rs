@@ -19,8 +19,12 @@ pub(super) struct Part {
 
 impl Part {
     pub(super) fn name(&self) -> String {
-        format!("part {} of the upload {}", self.number, self.upload_id)
+        part_name(&self.upload_id, self.number)
     }
+}
+
+pub(super) fn part_name(upload_id: &str, number: u32) -> String {
+    format!("part {number} of the upload {upload_id}")
 }
 
 /// The uploads of a scope. Each is read when its turn comes.

@@ -13,6 +13,9 @@ use super::run::Run;
 use crate::Result;
 use crate::persist::{LargeUploads, PersistError};
 
+/// How often an object is sent again that was overwritten while it was sent.
+const REPLACED_MAX: u32 = 10;
+
 /// The job handles what is pending when it begins, so that it ends under a steady load.
 pub(super) async fn run(run: &Run) -> Result<()> {
     let mut waiting = look_at_records(run).await?;
@@ -53,7 +56,7 @@ async fn look_at_records(run: &Run) -> Result<BTreeSet<ObjectPath>> {
         for (key, versioned) in &found {
             let Some(path) = records::parse_object_key(key).filter(|path| run.is_about(path)) else { continue };
             match ObjectRecord::decode(&versioned.value)?.state {
-                State::Conflict => tell_conflict(run, &path),
+                State::Conflict => tell_conflict(run, &path, OURS_STAYS),
                 State::Dirty | State::Tombstone => drop(pending.insert(path)),
                 State::Transient => {}
             }
@@ -62,8 +65,12 @@ async fn look_at_records(run: &Run) -> Result<BTreeSet<ObjectPath>> {
     Ok(pending)
 }
 
-fn tell_conflict(run: &Run, path: &ObjectPath) {
-    run.find(format!("/{path}"), "conflict", "somebody else has changed it in the under store; ours stays here");
+/// What a finding says of a version, or of a delete, that has come into conflict.
+const OURS_STAYS: &str = "ours stays here";
+const DELETE_ABANDONED: &str = "it stays there, and our delete is abandoned";
+
+fn tell_conflict(run: &Run, path: &ObjectPath, what: &str) {
+    run.find(format!("/{path}"), "conflict", format!("somebody else has changed it in the under store; {what}"));
 }
 
 async fn persist(run: &Run, path: ObjectPath, large: &LargeUploads) -> Result<()> {
@@ -89,15 +96,17 @@ async fn persist(run: &Run, path: ObjectPath, large: &LargeUploads) -> Result<()
 async fn try_to_persist(run: &Run, path: &ObjectPath, large: &LargeUploads) -> Result<()> {
     let current = run.worker.current(path).await?;
     let bytes = current.record.as_ref().map_or(0, |record| record.size);
+    let mut is_there = true;
     if !run.request.dry_run {
         let _permit = large.permit(&current).await;
-        if !persist_when_settled(run, path).await? {
-            return Ok(());
-        }
+        let Some(persisted) = persist_when_settled(run, path).await? else { return Ok(()) };
+        is_there = persisted;
     }
-    let now = run.worker.current(path).await?.record;
-    if now.is_some_and(|now| now.state == State::Conflict) {
-        tell_conflict(run, path);
+    match run.worker.current(path).await?.record {
+        Some(now) if now.state == State::Conflict => tell_conflict(run, path, OURS_STAYS),
+        // Only a delete leaves no record behind.
+        None if !is_there => tell_conflict(run, path, DELETE_ABANDONED),
+        Some(_) | None => {}
     }
     run.count(|progress| {
         progress.objects_done += 1;
@@ -106,17 +115,21 @@ async fn try_to_persist(run: &Run, path: &ObjectPath, large: &LargeUploads) -> R
     Ok(())
 }
 
-/// `false` when the job had to stop first. The object then continues to wait as before.
-async fn persist_when_settled(run: &Run, path: &ObjectPath) -> Result<bool> {
+/// Whether the under store has the change: not after a conflict. `None` when the job had to stop first. The object then
+/// continues to wait as before.
+async fn persist_when_settled(run: &Run, path: &ObjectPath) -> Result<Option<bool>> {
+    let mut replaced = 0;
     while !run.must_stop() {
         let (own, upload) = run.worker.lock_to_persist(path).await?;
         let result = run.worker.persist_object(path, &upload, true).await;
         drop((upload, own));
         match result {
-            Ok(()) => {
+            Ok(is_there) => {
                 run.worker.home.queue.hurry(path);
-                return Ok(true);
+                return Ok(Some(is_there));
             }
+            // What has replaced it is sent.
+            Err(PersistError::Replaced) if replaced < REPLACED_MAX => replaced += 1,
             Err(PersistError::Unsettled(pause)) => {
                 let seconds = pause.as_secs_f64().ceil();
                 let why =
@@ -131,5 +144,5 @@ async fn persist_when_settled(run: &Run, path: &ObjectPath) -> Result<bool> {
             Err(failure) => return Err(failure.into()),
         }
     }
-    Ok(false)
+    Ok(None)
 }

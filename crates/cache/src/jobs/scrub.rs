@@ -5,7 +5,7 @@ use forebay_store::{ErrorKind as StoreErrorKind, Object, Piece};
 use forebay_types::{ByteRange, ObjectPath};
 use futures::{StreamExt, TryStreamExt, stream};
 
-use super::parts::Uploads;
+use super::parts::{Uploads, part_name};
 use super::run::{BATCH_OBJECTS, Run};
 use super::store_keys::StoreKeys;
 use crate::Result;
@@ -22,7 +22,7 @@ pub(super) async fn run(run: &Run) -> Result<()> {
         let reads = paths.map(|(key, path)| async move {
             // Looked up only when its turn comes, because a held object keeps its segments from being removed.
             match run.worker.store.peek(key) {
-                Some(object) => scrub(run, &object, &path, None).await,
+                Some(object) => scrub(run, &object, Owner::Object(&path)).await,
                 None => Ok(()),
             }
         });
@@ -35,11 +35,42 @@ pub(super) async fn run(run: &Run) -> Result<()> {
         for part in parts {
             let key = records::part_key(&part.upload_id, part.number);
             if let Some(object) = run.worker.store.peek(&key) {
-                scrub(run, &object, &part.path, Some(&part.name())).await?;
+                scrub(run, &object, Owner::Part(&part.path, &part.name())).await?;
             }
         }
     }
-    Ok(())
+    // Their homes alone know the buckets that they belong to.
+    if run.scope.bucket.is_none() { scrub_copies_of_parts(run).await } else { Ok(()) }
+}
+
+/// Reads copies of parts of uploads that are at home at other workers.
+async fn scrub_copies_of_parts(run: &Run) -> Result<()> {
+    let mut keys = StoreKeys::new(records::all_parts_range());
+    let is_elsewhere =
+        |key: &[u8]| matches!(records::scope(key), records::Scope::Path(hash) if !run.worker.is_home_of(hash));
+    loop {
+        let batch = keys.take(&run.worker.store, None, BATCH_OBJECTS).await;
+        if batch.is_empty() {
+            return Ok(());
+        }
+        for key in &batch {
+            let part = records::parse_part_upload(key).zip(records::parse_part_key(key));
+            let Some((upload_id, number)) = part.filter(|_| is_elsewhere(key)) else { continue };
+            if let Some(object) = run.worker.store.peek(key) {
+                scrub(run, &object, Owner::CopyOfPart(&part_name(upload_id, number))).await?;
+            }
+        }
+    }
+}
+
+/// What an object of the store belongs to.
+#[derive(Clone, Copy)]
+enum Owner<'a> {
+    Object(&'a ObjectPath),
+    /// A part, with its name.
+    Part(&'a ObjectPath, &'a str),
+    /// A part of an upload that is at home at another worker. This one does not know the path.
+    CopyOfPart(&'a str),
 }
 
 /// The damaged part of an object.
@@ -48,7 +79,7 @@ enum Damage {
     Bytes(ByteRange),
 }
 
-async fn scrub(run: &Run, object: &Object, path: &ObjectPath, part: Option<&str>) -> Result<()> {
+async fn scrub(run: &Run, object: &Object, owner: Owner<'_>) -> Result<()> {
     run.count(|progress| progress.objects_seen += 1);
     if run.request.dry_run {
         run.count(|progress| {
@@ -62,7 +93,7 @@ async fn scrub(run: &Run, object: &Object, path: &ObjectPath, part: Option<&str>
     {
         run.count(|progress| progress.objects_failed += 1);
         // Without it, nothing of the object can be served.
-        return report(run, object, path, part, Damage::Description, &error).await;
+        return report(run, object, owner, Damage::Description, &error).await;
     }
     let mut is_sound = true;
     for piece in object.pieces(ByteRange::of_size(object.size())) {
@@ -73,7 +104,7 @@ async fn scrub(run: &Run, object: &Object, path: &ObjectPath, part: Option<&str>
             Err(error) if is_gone(&error) => break,
             Err(error) => {
                 is_sound = false;
-                report(run, object, path, part, Damage::Bytes(range), &error).await?;
+                report(run, object, owner, Damage::Bytes(range), &error).await?;
             }
         }
     }
@@ -89,8 +120,7 @@ fn is_gone(error: &forebay_store::Error) -> bool {
 async fn report(
     run: &Run,
     object: &Object,
-    path: &ObjectPath,
-    part: Option<&str>,
+    owner: Owner<'_>,
     damage: Damage,
     error: &forebay_store::Error,
 ) -> Result<()> {
@@ -98,32 +128,50 @@ async fn report(
         Damage::Description => "the description".to_owned(),
         Damage::Bytes(range) => format!("bytes {} to {}", range.start, range.end),
     };
+    let shown = match owner {
+        Owner::Object(path) | Owner::Part(path, _) => format!("/{path}"),
+        Owner::CopyOfPart(_) => "/".to_owned(),
+    };
     if error.kind != StoreErrorKind::Corrupt {
-        run.find(format!("/{path}"), "failed", format!("{what} could not be read: {error}"));
+        run.find(shown, "failed", format!("{what} could not be read: {error}"));
         return Ok(());
     }
-    let state = match part {
-        Some(part) => part.to_owned(),
-        None => state_of(run, object, path).await?.to_owned(),
+    let state = match owner {
+        Owner::Object(path) => state_of(run, object, path).await?.to_owned(),
+        Owner::Part(_, part) => part.to_owned(),
+        Owner::CopyOfPart(part) => format!("{part}, which is at home at another worker"),
     };
-    let fate = fate_of(run, object, path).await;
-    run.find(format!("/{path}"), "corrupt", format!("{state}: {what} damaged, {fate} ({error})"));
+    let fate = fate_of(run, object, owner).await;
+    run.find(shown, "corrupt", format!("{state}: {what} damaged, {fate} ({error})"));
     Ok(())
 }
 
 /// What happens to damaged bytes.
-async fn fate_of(run: &Run, object: &Object, path: &ObjectPath) -> &'static str {
+async fn fate_of(run: &Run, object: &Object, owner: Owner<'_>) -> String {
     if !object.is_pinned() {
-        return "dropped, and fetched again when it is read";
+        return "dropped, and fetched again when it is read".to_owned();
+    }
+    let path = match owner {
+        Owner::Object(path) | Owner::Part(path, _) => path,
+        Owner::CopyOfPart(_) => {
+            run.worker.note_damaged_copy(object);
+            return "counted as no copy: the home of its upload sends another one when it counts its copies".to_owned();
+        }
+    };
+    if !run.worker.is_at_home(path) {
+        return match run.worker.replace_damaged_copy(path, object).await {
+            Ok(()) => "replaced with the bytes of another worker".to_owned(),
+            Err(problem) => format!("counted as no copy, and kept, as no other worker has given its bytes: {problem}"),
+        };
     }
     if run.worker.note_damaged(path, object).await {
-        return "fetched from another worker, if one has the bytes";
+        return "fetched from another worker, if one has the bytes".to_owned();
     }
     match run.worker.store.peek(object.key()) {
         Some(present) if present.is_same(object) => {
-            "kept for examination, since the under store does not have it; reads of it fail"
+            "kept for examination, since the under store does not have it; reads of it fail".to_owned()
         }
-        Some(_) | None => "replaced meanwhile",
+        Some(_) | None => "replaced meanwhile".to_owned(),
     }
 }
 

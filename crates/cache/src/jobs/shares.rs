@@ -10,7 +10,7 @@ use futures::future::join_all;
 use serde::{Deserialize, Serialize};
 
 use super::cluster_job::{ClusterJob, Share, ShareReport};
-use super::lifecycle::may_wait;
+use super::lifecycle::{may_wait, stops_first};
 use super::table::{Ended, Entry, JOBS_ENDED_MAX, Pass, superfluous};
 use super::{Job, JobFinding, JobKind, JobRequest, JobState};
 use crate::worker::Worker;
@@ -24,6 +24,9 @@ const TRIES_MAX: usize = 100;
 
 /// Pause before the engine is asked again.
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
+
+/// How often somebody who waits for the end of a job looks at it. A look asks nobody.
+const WAIT_PAUSE: Duration = Duration::from_millis(100);
 
 /// How long a cancellation waits for the shares of others, and how often it asks.
 const CANCEL_MAX: Duration = Duration::from_secs(10);
@@ -184,7 +187,7 @@ impl Worker {
             return Ok(true);
         }
         let _looking = self.jobs.looking.lock().await;
-        self.uncover_gained().await?;
+        self.uncover_gained(&sharing).await?;
         let jobs = self.cluster_jobs().await?;
         let living = self.living(sharing.worker);
         for (id, job) in &jobs {
@@ -205,13 +208,13 @@ impl Worker {
         Ok(jobs.values().any(|job| !job.state.has_ended()))
     }
 
-    /// What an earlier home has loaded is not at hand here, and gone if that home has died.
-    async fn uncover_gained(&self) -> Result<()> {
+    /// See [`ClusterJob::uncover`].
+    async fn uncover_gained(&self, sharing: &Sharing<'_>) -> Result<()> {
         let Some(gained) = self.jobs.take_gained() else { return Ok(()) };
         let result = async {
             for (id, job) in self.cluster_jobs().await? {
-                if !job.state.has_ended() && job.request.kind == JobKind::Load {
-                    self.change_cluster_job(&id, |job| job.covered.take_off(&gained)).await?;
+                if !job.state.has_ended() && matches!(job.request.kind, JobKind::Load | JobKind::Free) {
+                    self.change_any_cluster_job(&id, |job| job.uncover(sharing.worker, &gained)).await?;
                 }
             }
             Ok(())
@@ -292,11 +295,20 @@ impl Worker {
     pub(super) async fn end_pass(&self, entry: &Entry, error: Option<String>) -> bool {
         let now = self.env.clock.unix_ms();
         loop {
+            // Slots that are gained from here on are uncovered when the pass is noted.
+            let looking = self.jobs.looking.lock().await;
             let Some(sharing) = self.sharing() else { return true };
+            let mut gained = self.home.locks.open_of(&sharing.slots);
             let (id, slots, share) = {
                 let state = entry.state.lock();
                 let Some(pass) = &state.pass else { return true };
-                (state.job.id.clone(), pass.slots.clone(), pass.ended(&state.job))
+                let mut share = pass.ended(&state.job);
+                gained.take_off(&pass.slots);
+                // See `ClusterJob::uncover`: a pass that began before a gain does not count, either.
+                if state.job.request.kind == JobKind::Free && !gained.is_empty() {
+                    share.passes = pass.before.passes;
+                }
+                (state.job.id.clone(), pass.slots.clone(), share)
             };
             let living = self.living(sharing.worker);
             let end = |job: &mut ClusterJob| {
@@ -311,6 +323,7 @@ impl Worker {
                 Ok(job) if job.state.has_ended() => self.remove_surplus().await,
                 result => result.map(drop),
             };
+            drop(looking);
             match result {
                 Err(error) if error.kind != ErrorKind::NotFound => {
                     tracing::warn!(id, %error, "the end of this worker's share of a job could not be recorded: retrying");
@@ -446,6 +459,22 @@ impl Worker {
         }
         let found = self.show_cluster_jobs(sharing).await?.into_iter().find(|job| job.id == id);
         found.ok_or_else(|| Error::new(ErrorKind::NotFound, format!("there is no job {id:?}")))
+    }
+
+    /// # Errors
+    /// As [`crate::Cache::wait_for_job`].
+    pub(super) async fn wait_for_cluster_job(&self, id: &str) -> Result<Job> {
+        loop {
+            let (job, _) = self.cluster_job(id).await?;
+            if job.state.has_ended() {
+                return Ok(job.show(id, &BTreeMap::new()));
+            }
+            tokio::select! {
+                biased;
+                () = self.stop.cancelled() => return Err(stops_first(id)),
+                () = self.env.clock.sleep(WAIT_PAUSE) => {}
+            }
+        }
     }
 
     /// What this worker has found: `after` and `limit` count its own findings.

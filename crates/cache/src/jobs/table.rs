@@ -10,7 +10,7 @@ use tokio::sync::{Mutex as AsyncMutex, Notify};
 use tokio_util::sync::CancellationToken;
 
 use super::cluster_job::{ClusterJob, Share, ShareReport};
-use super::{Job, JobFinding, JobProgress, JobState};
+use super::{Job, JobFinding, JobKind, JobProgress, JobState};
 use crate::metrics::Metrics;
 use crate::{Error, ErrorKind, Result};
 
@@ -199,12 +199,19 @@ pub(crate) struct Jobs {
     /// Held while a job is added, so that the limit of queued jobs holds.
     pub(super) creating: AsyncMutex<()>,
     pub(super) wake: Notify,
-    /// Held while passes begin and end, so that a job has one at a time.
+    /// Held while passes begin, end and are uncovered, so that a job has one at a time.
     pub(super) looking: AsyncMutex<()>,
     /// Slots that this worker has got from others, and that jobs do not know of yet.
     gained: Mutex<Option<SlotSet>>,
     /// Notified when jobs of the cluster may have changed.
     pub(super) shared: Notify,
+}
+
+/// How many jobs may be at work, of all users and of one. What is dirty does not wait for a scrub of hours: a persist
+/// job may be one more.
+fn limits(kind: JobKind) -> (usize, usize) {
+    let more = usize::from(kind == JobKind::Persist);
+    (JOBS_RUNNING_MAX + more, JOBS_RUNNING_OF_ONE_MAX + more)
 }
 
 fn at_work(entries: &BTreeMap<String, Arc<Entry>>) -> Vec<Job> {
@@ -238,13 +245,14 @@ impl Job {
 /// What a job waits for that could be at work. `None`: it is about to begin.
 fn waits_for_turn(job: &Job, busy: &[Job]) -> Option<String> {
     let own: Vec<_> = busy.iter().filter(|other| other.created_by == job.created_by).collect();
-    if own.len() >= JOBS_RUNNING_OF_ONE_MAX {
+    let (limit_of_all, limit) = limits(job.request.kind);
+    if own.len() >= limit {
         let names: Vec<_> = own.iter().map(|other| other.id.as_str()).collect();
-        let (limit, of) = (JOBS_RUNNING_OF_ONE_MAX, &job.created_by);
+        let of = &job.created_by;
         return Some(format!("{WAITS_FOR_TURN}: {limit} jobs of {of} run at once{NAMES}{}", names.join(AND)));
     }
     // Not by name: whose job waits need not be allowed to see them.
-    (busy.len() >= JOBS_RUNNING_MAX).then(|| format!("{WAITS_FOR_TURN}: {JOBS_RUNNING_MAX} jobs run at once"))
+    (busy.len() >= limit_of_all).then(|| format!("{WAITS_FOR_TURN}: {limit_of_all} jobs run at once"))
 }
 
 /// Whether a pass that an earlier process began is still to be done: the job may have ended since, and the end of the
@@ -418,12 +426,14 @@ impl Jobs {
         for job in at_work(&entries) {
             *busy.entry(job.created_by).or_default() += 1;
         }
-        if busy.values().sum::<usize>() >= JOBS_RUNNING_MAX {
-            return None;
-        }
+        let of_all = busy.values().sum::<usize>();
         let of_one = |entry: &&Arc<Entry>| busy.get(&entry.state.lock().job.created_by).copied().unwrap_or(0);
         let wanting = entries.values().filter(|entry| entry.state.lock().wants_turn());
-        wanting.filter(|entry| of_one(entry) < JOBS_RUNNING_OF_ONE_MAX).min_by_key(of_one).cloned()
+        let may_begin = |entry: &&Arc<Entry>| {
+            let (limit_of_all, limit) = limits(entry.state.lock().job.request.kind);
+            of_all < limit_of_all && of_one(entry) < limit
+        };
+        wanting.filter(may_begin).min_by_key(of_one).cloned()
     }
 
     /// The ended jobs beyond those that are kept.

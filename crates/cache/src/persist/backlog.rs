@@ -13,6 +13,8 @@ pub(crate) struct Counts {
     pub(crate) tombstones: u64,
     pub(crate) transient_objects: u64,
     pub(crate) conflicts: u64,
+    /// Of transient objects and conflicts, which do not go to the under store.
+    pub(crate) kept_bytes: u64,
 }
 
 #[derive(Default)]
@@ -33,6 +35,9 @@ impl Counts {
             State::Tombstone => add(&mut self.tombstones, by),
             State::Transient => add(&mut self.transient_objects, by),
             State::Conflict => add(&mut self.conflicts, by),
+        }
+        if matches!(record.state, State::Transient | State::Conflict) {
+            add(&mut self.kept_bytes, by * record.size as i64);
         }
     }
 }

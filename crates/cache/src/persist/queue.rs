@@ -390,16 +390,18 @@ impl Queue {
         Pause { pause, blame }
     }
 
-    /// Called after [`Queue::failed`]. `is_missing`: the bucket was not found, and so nothing was sent.
-    pub(crate) fn note_refusal(&self, path: &ObjectPath, is_missing: bool, error: &str) {
+    /// Called after [`Queue::failed`], with the cause that it returned. `is_missing`: the bucket was not found, and so
+    /// nothing was sent.
+    pub(crate) fn note_answer(&self, path: &ObjectPath, is_missing: bool, blame: Blame, error: &str) {
         let mut state = self.state.lock();
         let bucket = state.bucket(&path.bucket);
         bucket.missing = if is_missing { bucket.missing.saturating_add(1) } else { 0 };
-        let is_canary = bucket.canary.as_ref() == Some(path);
-        if is_canary {
+        // An outage is no refusal, and does not change the reason of one.
+        let is_refused = blame == Blame::Access && bucket.canary.as_ref() == Some(path);
+        if is_refused {
             bucket.refused = bucket.refused.saturating_add(1);
         }
-        if is_canary || is_missing {
+        if is_refused || is_missing {
             error.clone_into(&mut bucket.refusal);
         }
     }

@@ -37,6 +37,8 @@ pub(crate) struct Settle {
     /// Generations that the under store has, and whose records may or may not exist after a restart, because a disk has
     /// failed.
     left: Mutex<HashMap<ObjectPath, Generation>>,
+    /// Keys that wait, and whose last upload got no answer. A look comes before the next one.
+    unanswered: Mutex<BTreeSet<ObjectPath>>,
     /// The worker stops, and nothing more is sent.
     is_closed: AtomicBool,
     /// Whether this worker has gained slots since it started. Other workers may have sent requests for their keys,
@@ -64,6 +66,7 @@ impl Settle {
             earlier_requests: Mutex::default(),
             hasher,
             left: Mutex::default(),
+            unanswered: Mutex::default(),
             is_closed: AtomicBool::new(false),
             has_gained: AsyncMutex::default(),
         }
@@ -97,6 +100,7 @@ impl Settle {
         self.unsettled.lock().retain(|path, _| !is_lost(path));
         self.earlier_requests.lock().retain(|path| !is_lost(path));
         self.left.lock().retain(|path, _| !is_lost(path));
+        self.unanswered.lock().retain(|path| !is_lost(path));
     }
 
     /// Whether a request of an earlier process may still land, and nobody knows for which key.
@@ -139,6 +143,20 @@ impl Settle {
 
     pub(crate) fn is_left(&self, path: &ObjectPath, generation: Generation) -> bool {
         self.left.lock().get(path) == Some(&generation)
+    }
+
+    /// An upload of this key got no answer.
+    pub(crate) fn unanswered(&self, path: &ObjectPath) {
+        self.unanswered.lock().insert(path.clone());
+    }
+
+    pub(crate) fn is_unanswered(&self, path: &ObjectPath) -> bool {
+        self.unanswered.lock().contains(path)
+    }
+
+    /// What the under store has is known, or no version of the key waits any more.
+    pub(crate) fn answered(&self, path: &ObjectPath) {
+        self.unanswered.lock().remove(path);
     }
 
     /// Removes the keys that are settled by now, and calls `tell` for each before others can see it: the request has

@@ -6,56 +6,17 @@ use std::sync::Arc;
 use forebay_catalog::records::{ObjectRecord, State};
 use forebay_catalog::{LocalChange, Transaction};
 use forebay_types::{Generation, ObjectPath};
-use futures::future::BoxFuture;
-use serde::{Deserialize, Serialize};
-use utoipa::ToSchema;
+use futures::future::{BoxFuture, join_all};
 
+use super::undeliverable_page::{Undeliverable, UndeliverableChange, UndeliverableEnd, UndeliverablePage};
+use crate::anywhere::OtherHome;
 use crate::list::positions;
 use crate::scope::Scope;
 use crate::worker::{Current, Worker};
 use crate::write::change::end_intent;
 use crate::{Cache, Conditions, CopyObject, Error, ErrorKind, GetObject, Result, TagCondition, to_the_end};
 
-/// The kind of a pending change.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum UndeliverableChange {
-    Write,
-    Delete,
-}
-
-/// An object, or a delete, that the under store has refused several times.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct Undeliverable {
-    /// `/bucket/key`
-    pub path: String,
-    pub change: UndeliverableChange,
-    /// Zero for a delete.
-    pub size: u64,
-    /// The generation of the pending version.
-    pub generation: u64,
-    pub dirty_since_ms: u64,
-    /// The time of the first refusal that this process knows of.
-    pub refused_since_ms: u64,
-    /// Consecutive refusals.
-    pub tries: u32,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub next_try_in_ms: Option<u64>,
-    /// Why the last try failed, in one line.
-    pub reason: String,
-}
-
-/// Sorted by path.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct UndeliverablePage {
-    pub objects: Vec<Undeliverable>,
-    /// The path after which the next page starts, if there may be one.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub next: Option<String>,
-}
-
-/// What to do with an undeliverable object.
+/// What to do with an undeliverable object under its name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum End {
     /// It stays here, as a transient object.
@@ -65,11 +26,26 @@ enum End {
 }
 
 impl Cache {
-    /// The refused changes below a prefix (`/`, `/bucket`, `/bucket/prefix`), after `after`.
+    /// The refused changes below a prefix (`/`, `/bucket`, `/bucket/prefix`), after `after`. In a cluster, those of all
+    /// workers.
+    ///
+    /// # Errors
+    /// `InvalidArgument` when the prefix is malformed. `Unavailable` while the other workers are not known, after a
+    /// start.
+    pub fn undeliverable<'a>(
+        &'a self,
+        prefix: &'a str,
+        after: Option<&'a ObjectPath>,
+        limit: usize,
+    ) -> BoxFuture<'a, Result<UndeliverablePage>> {
+        Box::pin(async move { self.worker.undeliverable_anywhere(prefix, after, limit).await })
+    }
+
+    /// The same, of what is at home here.
     ///
     /// # Errors
     /// `InvalidArgument` when the prefix is malformed.
-    pub fn undeliverable<'a>(
+    pub fn undeliverable_here<'a>(
         &'a self,
         prefix: &'a str,
         after: Option<&'a ObjectPath>,
@@ -85,7 +61,7 @@ impl Cache {
     /// `NotFound` when the object is not undeliverable. `Conflict` when another version of it waits now.
     /// `InvalidRequest` for a delete.
     pub fn keep_undeliverable<'a>(&'a self, path: &'a ObjectPath, generation: u64) -> BoxFuture<'a, Result<()>> {
-        Box::pin(async move { self.end_undeliverable(path, generation, End::Keep).await })
+        Box::pin(async move { self.end_undeliverable(path, generation, &UndeliverableEnd::Keep).await })
     }
 
     /// Drops a pending change: an object is lost, or a delete is undone. Readers then see the under store's version.
@@ -93,7 +69,7 @@ impl Cache {
     /// # Errors
     /// As [`Cache::keep_undeliverable`], but for deletes.
     pub fn discard_undeliverable<'a>(&'a self, path: &'a ObjectPath, generation: u64) -> BoxFuture<'a, Result<()>> {
-        Box::pin(async move { self.end_undeliverable(path, generation, End::Discard).await })
+        Box::pin(async move { self.end_undeliverable(path, generation, &UndeliverableEnd::Discard).await })
     }
 
     /// Writes an undeliverable object under another name, in the standard storage class, and drops it under the old
@@ -101,7 +77,7 @@ impl Cache {
     ///
     /// # Errors
     /// As [`Cache::keep_undeliverable`]; `PreconditionFailed` when there is an object under the new name; as
-    /// [`Cache::copy`].
+    /// [`Cache::copy`]. When the home of the new name does not answer, the object may be there, too.
     pub fn rename_undeliverable<'a>(
         &'a self,
         path: &'a ObjectPath,
@@ -109,19 +85,109 @@ impl Cache {
         to: &'a ObjectPath,
     ) -> BoxFuture<'a, Result<()>> {
         Box::pin(async move {
-            let (worker, path, to) = (Arc::clone(&self.worker), path.clone(), to.clone());
-            to_the_end(async move { worker.rename_undeliverable(&path, Generation(generation), &to).await }).await
+            let end = UndeliverableEnd::Rename(to.clone());
+            self.end_undeliverable(path, generation, &end).await
         })
     }
 
-    async fn end_undeliverable(&self, path: &ObjectPath, generation: u64, end: End) -> Result<()> {
-        let (worker, path) = (Arc::clone(&self.worker), path.clone());
-        let work = async move { worker.end_undeliverable(&path, Generation(generation), end).await };
-        self.worker.unless_stalled(work).await
+    /// Ends an undeliverable object that is at home here, even if the caller goes away.
+    ///
+    /// # Errors
+    /// As [`Cache::rename_undeliverable`]; `Moved` when it is not at home here.
+    pub fn end_undeliverable_here<'a>(
+        &'a self,
+        path: &'a ObjectPath,
+        generation: u64,
+        end: &'a UndeliverableEnd,
+    ) -> BoxFuture<'a, Result<()>> {
+        Box::pin(async move { self.worker.end_undeliverable_here(path, Generation(generation), end).await })
+    }
+
+    /// Has the home of an undeliverable object end it.
+    async fn end_undeliverable(&self, path: &ObjectPath, generation: u64, end: &UndeliverableEnd) -> Result<()> {
+        let ask = |home| async move {
+            match home {
+                Some(OtherHome { others, worker }) => others.end_undeliverable(&worker, path, generation, end).await,
+                None => self.end_undeliverable_here(path, generation, end).await,
+            }
+        };
+        self.worker.ask_home(path, ask).await
     }
 }
 
+/// One page of what several workers list, each of them what is at home there.
+fn merged(
+    mut page: UndeliverablePage,
+    told: Vec<(String, Result<UndeliverablePage>)>,
+    limit: usize,
+) -> UndeliverablePage {
+    let mut has_more = page.next.is_some();
+    for (worker, told) in told {
+        match told {
+            Ok(told) => {
+                has_more |= told.next.is_some();
+                page.objects.extend(told.objects);
+            }
+            Err(error) => {
+                tracing::debug!(worker, %error, "a worker does not tell what is undeliverable");
+                page.unanswered.push(worker);
+            }
+        }
+    }
+    page.objects.sort_by(|one, other| place(&one.path).cmp(&place(&other.path)));
+    // A slot may have moved meanwhile.
+    page.objects.dedup_by(|one, other| one.path == other.path);
+    has_more |= page.objects.len() > limit;
+    page.objects.truncate(limit);
+    page.next = page.objects.last().filter(|_| has_more).map(|last| last.path.clone());
+    page
+}
+
+/// Bucket and key, whose order is that of paths.
+fn place(path: &str) -> Option<(&str, &str)> {
+    path.strip_prefix('/')?.split_once('/')
+}
+
 impl Worker {
+    async fn undeliverable_anywhere(
+        &self,
+        prefix: &str,
+        after: Option<&ObjectPath>,
+        limit: usize,
+    ) -> Result<UndeliverablePage> {
+        let own = self.undeliverable(prefix, after, limit).await?;
+        let Some(others) = &self.others else { return Ok(own) };
+        if !others.are_known() {
+            let problem = "the other workers of the cluster are not known yet: try again";
+            return Err(Error::new(ErrorKind::Unavailable, problem));
+        }
+        let ask = |worker: String| async move {
+            let told = others.undeliverable(&worker, prefix, after, limit).await;
+            (worker, told)
+        };
+        let told = join_all(others.workers().into_iter().map(ask)).await;
+        Ok(merged(own, told, limit))
+    }
+
+    async fn end_undeliverable_here(
+        self: &Arc<Self>,
+        path: &ObjectPath,
+        generation: Generation,
+        end: &UndeliverableEnd,
+    ) -> Result<()> {
+        let (worker, path) = (Arc::clone(self), path.clone());
+        let end = match end {
+            UndeliverableEnd::Keep => End::Keep,
+            UndeliverableEnd::Discard => End::Discard,
+            UndeliverableEnd::Rename(to) => {
+                let to = to.clone();
+                let work = async move { worker.rename_undeliverable(&path, generation, &to).await };
+                return to_the_end(work).await;
+            }
+        };
+        self.unless_stalled(async move { worker.end_undeliverable(&path, generation, end).await }).await
+    }
+
     async fn undeliverable(&self, prefix: &str, after: Option<&ObjectPath>, limit: usize) -> Result<UndeliverablePage> {
         let scope = Scope::parse(prefix)?;
         let (mut page, mut after) = (UndeliverablePage::default(), after.cloned());
@@ -231,15 +297,19 @@ impl Worker {
             checksum_algorithm: None,
             conditions: Conditions { if_none_match: Some(TagCondition::Any), ..Conditions::default() },
         };
-        let copied = self.copy(copy).await?;
+        let copied = self.copy_to_home(copy).await?;
         let Err(error) = self.end_undeliverable(path, generation, End::Discard).await else { return Ok(()) };
         // For example, another client has written or deleted it in the meantime.
         let is_ours = Conditions { if_match: Some(TagCondition::OneOf(vec![copied.etag])), ..Conditions::default() };
-        let context = match self.delete(to, &is_ours).await {
-            Ok(()) => format!("nothing has changed: {error}"),
-            Err(left) => format!("the copy at /{to} stays ({left}), and nothing else has changed: {error}"),
-        };
-        Err(Error { context, ..error })
+        match self.delete_anywhere(to, &is_ours).await {
+            Ok(()) => Err(Error { context: format!("nothing has changed: {error}"), ..error }),
+            Err(left) => {
+                let context = format!("the copy at /{to} stays ({left}), and nothing else has changed: {error}");
+                // `Moved` would have it tried again, although the name is not free any more.
+                let kind = if error.kind == ErrorKind::Moved { ErrorKind::Unavailable } else { error.kind };
+                Err(Error { kind, context, ..error })
+            }
+        }
     }
 }
 

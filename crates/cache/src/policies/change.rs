@@ -49,6 +49,7 @@ impl Worker {
             match store(self.catalog.as_ref(), record, Some(entry), Some(expected)).await {
                 Ok(()) => {
                     self.put_in_force(set, revision);
+                    self.regroup().await;
                     return Ok(revision);
                 }
                 // Another worker was quicker, and the catalog shows its rules by now.
@@ -74,9 +75,11 @@ impl Worker {
         if self.policies.present().1 != record.revision {
             self.put_in_force(check(record.rules.clone())?, record.revision);
         }
+        self.regroup().await;
         Ok((record, found.version))
     }
 
+    /// [`Worker::regroup`] is to follow.
     fn put_in_force(&self, set: PolicySet, revision: u64) {
         let set = Arc::new(set);
         let (before, _) = self.policies.present();
@@ -87,19 +90,20 @@ impl Worker {
         *self.policies.present.write() = (Arc::clone(&set), revision);
         self.memory.configure(&set);
         self.home.sent.changed();
+        self.metrics.keep_reads_of(&set);
         let quotas = |set: &PolicySet| -> BTreeSet<String> {
             set.rules().iter().filter(|rule| rule.cache_quota.is_some()).map(|rule| rule.path.clone()).collect()
         };
         if quotas(&before) != quotas(&set) {
-            self.regroup(&set);
+            self.policies.ungrouped.store(true, Ordering::SeqCst);
         }
     }
 
     /// Adjusts the memory tier, the copies and the accounting of quotas to the rules of a start.
-    pub(crate) fn apply_policies(&self, set: &PolicySet) {
-        self.memory.configure(set);
+    pub(crate) async fn apply_policies(&self) {
+        self.memory.configure(&self.policies.present().0);
         self.home.sent.changed();
-        self.regroup(set);
+        self.regroup().await;
     }
 
     /// Called when a new object is shown. Until then, a change of the rules does not find it. `policy` is what it was
@@ -117,10 +121,16 @@ impl Worker {
         }
     }
 
-    /// Handles all objects.
-    fn regroup(&self, set: &PolicySet) {
+    /// Handles all objects if the quotas have changed. Called by one at a time. If that one does not wait for the end,
+    /// the next one begins again.
+    async fn regroup(&self) {
+        if !self.policies.ungrouped.load(Ordering::SeqCst) {
+            return;
+        }
+        let (set, _) = self.policies.present();
         let has_quotas = set.rules().iter().any(|rule| rule.cache_quota.is_some());
         let path_of = |key: &[u8]| has_quotas.then(|| records::parse_object_key(key)).flatten();
-        self.store.regroup(&|key| path_of(key).map_or(0, |path| group_of(&set.resolve(&path))));
+        self.store.regroup(&|key| path_of(key).map_or(0, |path| group_of(&set.resolve(&path)))).await;
+        self.policies.ungrouped.store(false, Ordering::SeqCst);
     }
 }

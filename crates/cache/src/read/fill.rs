@@ -31,7 +31,8 @@ pub(crate) struct Answered {
 
 impl Worker {
     /// Creates a copy, with all of its bytes or with none. Does so only if no write of the key has ended since the
-    /// question, because the answer may be older than such a write.
+    /// question, because the answer may be older than such a write. Nor if the under store has told something else of a
+    /// later time.
     pub(crate) async fn begin_copy(
         &self,
         path: &ObjectPath,
@@ -45,26 +46,33 @@ impl Worker {
             return RemoteState::NotCached(remote);
         }
         let Some(_lock) = self.home.locks.try_lock(path) else { return RemoteState::NotCached(remote) };
-        let is_outdated = || answered.heard.is_some_and(|heard| self.home.fence.is_touched(path, heard));
-        if self.home.fence.read(path) != answered.fence
-            || is_outdated()
-            || !matches!(self.current(path).await, Ok(current) if current.record.is_none())
-        {
+        let is_outdated = || {
+            self.home.fence.read(path) != answered.fence
+                || match answered.heard {
+                    Some(heard) => self.home.fence.is_touched(path, heard),
+                    None => self.home.last_answers.is_overtaken(path, answered.as_of, &remote),
+                }
+        };
+        if is_outdated() || !matches!(self.current(path).await, Ok(current) if current.record.is_none()) {
             return RemoteState::NotCached(remote);
         }
-        // Another lookup has created a copy in the meantime. Fetches of its pages may be in flight.
-        if let Some(copy) = self.store.peek(&Self::store_key(path))
-            && is_copy_of(&copy, &remote)
-        {
-            if answered.heard.is_none() {
-                self.home.validity.mark_valid_at(copy.generation(), answered.as_of);
+        if let Some(copy) = self.store.peek(&Self::store_key(path)) {
+            // Another lookup has created a copy in the meantime. Fetches of its pages may be in flight.
+            if is_copy_of(&copy, &remote) {
+                if answered.heard.is_none() {
+                    self.home.validity.mark_valid_at(copy.generation(), answered.as_of);
+                }
+                return RemoteState::Cached(copy);
             }
-            return RemoteState::Cached(copy);
+            // The under store had the other version later.
+            if self.home.validity.at(copy.generation()) > Some(answered.as_of) {
+                return RemoteState::NotCached(remote);
+            }
         }
         // Others may still answer with an older version. No lease is granted before the copy is here.
         self.end_outdated_leases(path).await;
         match self.publish_copy(path, policy, &remote, purpose, data).await {
-            // Nobody has believed it yet.
+            // Nobody has believed it yet. The bucket may have been deleted meanwhile, without the key's lock.
             Ok(object) if is_outdated() || self.frees() != answered.frees => {
                 self.store.evict(&Self::store_key(path), object.generation());
                 RemoteState::NotCached(remote)

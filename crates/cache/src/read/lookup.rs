@@ -183,6 +183,9 @@ impl Worker {
             }
             Located::Elsewhere { copy: Some(copy) } if copy.is_whole() && self.is_believed(path, policy, &copy) => {
                 let mount = self.buckets.mount(&path.bucket).await?;
+                if self.forget_if_gone(&path.bucket).await {
+                    return Ok(None);
+                }
                 self.found(path, policy, &mount, RemoteState::Cached(copy), false).await.map(Some)
             }
             Located::Elsewhere { .. } | Located::Deleted => Ok(None),
@@ -198,6 +201,8 @@ impl Worker {
         copy: Option<Object>,
     ) -> Result<Lookup> {
         let mount = self.buckets.mount(&path.bucket).await?;
+        // It may be of a bucket that is gone.
+        let copy = if self.forget_if_gone(&path.bucket).await { None } else { copy };
         if copy.is_none() && !wanted.no_cache && self.is_known_absent(path, policy) {
             let avoided = if wanted.is_whole { &self.metrics.avoided_gets } else { &self.metrics.avoided_heads };
             avoided.inc();

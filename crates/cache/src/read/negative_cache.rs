@@ -3,6 +3,9 @@
 //! Only the under store's own answer about a key counts. A page of a listing that does not show a key is weaker: some
 //! servers list an object later than they return it. But a listing may show what was absent before, so absences below
 //! its prefix are dropped when the under store is asked for it.
+//!
+//! A write that follows an absence is in conflict with what others write. For that, our own delete counts, too, but not
+//! the answer to a HEAD.
 
 use std::time::Duration;
 
@@ -32,6 +35,22 @@ pub(crate) struct Absence {
     pub(super) fence: u64,
     pub(super) asked: Duration,
     before: Before,
+    /// Our own delete made the key absent. It counts for writes only: reads ask the under store.
+    pub(super) is_deleted: bool,
+    /// It counts for writes, too. A 404 to a HEAD has no body, and may be that of a proxy.
+    pub(super) is_proven: bool,
+}
+
+impl Absence {
+    /// After a delete, before which this was asked. `fence` is that after the delete was recorded.
+    pub(super) fn of_delete(self, fence: u64) -> Self {
+        Self { fence, is_deleted: true, is_proven: true, ..self }
+    }
+
+    /// For a request for bytes: its 404 names what does not exist.
+    pub(super) fn of_get(self) -> Self {
+        Self { is_proven: true, ..self }
+    }
 }
 
 /// What is compared with the same at a later time.
@@ -85,7 +104,7 @@ impl NegativeCache {
 
     /// What to keep if the under store does not have the key. To be called before it is asked.
     pub(super) fn question(&self, path: &ObjectPath, fence: u64, asked: Duration) -> Absence {
-        Absence { fence, asked, before: self.before(path) }
+        Absence { fence, asked, before: self.before(path), is_deleted: false, is_proven: false }
     }
 
     /// The under store does not have the key. The answer may come late: after a newer one, or after a drop.

@@ -41,10 +41,11 @@ impl Worker {
                 let read = |range| self.stream_local(path, policy, object, &info.etag, range);
                 self.through_memory(path, policy, &info, generation, range, read).await
             }
-            // The rest of the object comes from the under store and is not kept, in memory neither. Pages that were
-            // fetched ahead of the reader would be fetched twice.
+            // What is missing is not kept, in memory neither. Pages that were fetched ahead of the reader would be
+            // fetched twice.
             BytesAt::Cached { version, whole: None } if !version.is_kept && !version.is_whole() => {
-                first_ready(self.stream_pages(*version, range)).await
+                // Boxed: it would make the future of every read larger.
+                self.open_partial(path, policy, *version, range).boxed().await
             }
             BytesAt::Cached { version, whole: None } => {
                 let generation = version.generation;
@@ -175,6 +176,22 @@ impl Worker {
         collect(bytes, range.len() as usize).await
     }
 
+    /// Opens a copy that lacks bytes and keeps no more of them. If some of the range are missing, all of it comes in
+    /// one answer of the under store, which takes no memory for pages.
+    async fn open_partial(
+        self: &Arc<Self>,
+        path: &ObjectPath,
+        policy: &PathPolicy,
+        version: Version,
+        range: ByteRange,
+    ) -> Result<ByteStream> {
+        if self.has_all(&version, range) {
+            return first_ready(self.stream_pages(version, range)).await;
+        }
+        let body = self.ask_for_bytes(&version, range).await?;
+        Ok(self.pass_on(path, policy, range, body))
+    }
+
     fn stream_pages(self: &Arc<Self>, version: Version, range: ByteRange) -> ByteStream {
         let worker = Arc::clone(self);
         let page_size = self.settings.page_size.0;
@@ -184,8 +201,9 @@ impl Worker {
         };
         let share = self.read_ahead.share(range.len(), ahead, page_size);
         let at_once = share.pieces();
-        let pages = pages_of(range, page_size).flat_map(move |page| share.cut(page));
-        let read = move |wanted| Arc::clone(&worker).read_page(version.clone(), wanted);
+        let cut = move |page: ByteRange| share.cut(page).map(move |piece| (piece, piece.start > page.start));
+        let pages = pages_of(range, page_size).flat_map(cut);
+        let read = move |(wanted, is_rest)| Arc::clone(&worker).read_page(version.clone(), wanted, is_rest);
         let unpack = |page: Result<Vec<Bytes>>| match page {
             Ok(chunks) => stream::iter(chunks.into_iter().map(Ok).collect::<Vec<_>>()),
             Err(error) => stream::iter(vec![Err(error)]),

@@ -19,14 +19,24 @@ use crate::{Error, Result};
 const FIRST_BODY_BYTES_MAX: u64 = 4 << 20;
 
 impl Worker {
-    /// Reads `wanted`, which lies within one page, from the store or the under store.
+    /// Reads `wanted`, which lies within one page, from the store or the under store. `is_rest`: the same reader has
+    /// read other bytes of the page before.
     ///
     /// # Errors
     /// `PreconditionFailed` when the under store has another version by now.
-    pub(crate) async fn read_page(self: Arc<Self>, version: Version, wanted: ByteRange) -> Result<Vec<Bytes>> {
+    pub(crate) async fn read_page(
+        self: Arc<Self>,
+        version: Version,
+        wanted: ByteRange,
+        is_rest: bool,
+    ) -> Result<Vec<Bytes>> {
         if let Some(found) = self.read_local(&version, wanted).await {
             self.metrics.read(Tier::disk, &version.path.bucket, &version.rule, wanted.len());
             return Ok(found);
+        }
+        // The whole page was fetched then, and could not be stored.
+        if is_rest {
+            return self.fetch_piece(&version, wanted).await.map(|piece| vec![piece]);
         }
         let page_size = self.settings.page_size.0;
         let index = wanted.start / page_size;
@@ -111,16 +121,39 @@ impl Worker {
             self.fill(version, window, &page).await;
             return Ok(Page { data: page, tier: Tier::worker });
         }
+        let mut pages = Pages::of(self.ask_for_bytes(version, window).await?);
+        let page = pages.next(&version.path, window.len()).await?;
+        pages.end(&version.path).await?;
+        self.fill(version, window, &page).await;
+        Ok(of_under_store(page))
+    }
+
+    /// Fetches bytes that are not kept.
+    async fn fetch_piece(&self, version: &Version, wanted: ByteRange) -> Result<Bytes> {
+        let bucket = &version.path.bucket;
+        let _permit = self.fetches.permit(&self.buckets.tenant(bucket), wanted.len()).await;
+        let mut body = Pages::of(self.ask_for_bytes(version, wanted).await?);
+        let piece = body.next(&version.path, wanted.len()).await?;
+        body.end(&version.path).await?;
+        self.metrics.read(Tier::under_store, bucket, &version.rule, wanted.len());
+        Ok(piece)
+    }
+
+    /// Asks the under store for bytes of a version.
+    ///
+    /// # Errors
+    /// `PreconditionFailed` when the under store has another version by now.
+    pub(super) async fn ask_for_bytes(&self, version: &Version, wanted: ByteRange) -> Result<ByteStream> {
         // A request without a range returns the object's checksum, if the under store has one, and the client verifies
         // it.
-        let range = (window.len() < version.size).then_some(window);
+        let range = (wanted.len() < version.size).then_some(wanted);
         let fetched = version.under_store.get(&version.path.key, range, Some(&version.remote_etag)).await;
         let same =
             |body: RemoteBody| body.object.must_be(version.size, &version.etag, &version.remote_etag).map(|()| body);
-        let body = match fetched.and_then(same) {
+        match fetched.and_then(same) {
             Ok(body) => {
                 self.home.silent_buckets.heard(&version.path.bucket);
-                body
+                Ok(body.stream)
             }
             Err(error) => {
                 self.note_told(&version.path, Some(&error));
@@ -128,14 +161,9 @@ impl Worker {
                     self.home.validity.invalidate(version.generation);
                     self.outdated(&version.path, Some(version.generation));
                 }
-                return Err(Error::from(error).of_read());
+                Err(Error::from(error).of_read())
             }
-        };
-        let mut pages = Pages::of(body.stream);
-        let page = pages.next(&version.path, window.len()).await?;
-        pages.end(&version.path).await?;
-        self.fill(version, window, &page).await;
-        Ok(of_under_store(page))
+        }
     }
 
     pub(crate) fn has_all(&self, version: &Version, window: ByteRange) -> bool {

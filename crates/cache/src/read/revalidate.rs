@@ -1,10 +1,11 @@
 //! Determines what the under store has: from the copy while that is fresh, otherwise by asking.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use forebay_store::Object;
 use forebay_types::{ETag, Generation, ObjectPath, PathPolicy, WriteMode};
-use forebay_ufs::{ErrorKind as UfsKind, RemoteBody};
+use forebay_ufs::{Error as UfsError, ErrorKind as UfsKind, RemoteBody, RemoteObject};
 
 use crate::list::positions::Change;
 use crate::read::fill::{Answered, is_copy_of};
@@ -32,6 +33,11 @@ impl Question {
     /// An answer tells what the under store had after this. How long the answer takes to arrive tells nothing more.
     fn asked(&self) -> Moment {
         Moment::of(self.absence.asked)
+    }
+
+    /// See [`Absence::of_get`].
+    fn of_get(self) -> Self {
+        Self { absence: self.absence.of_get(), ..self }
     }
 
     fn answered(&self) -> Answered {
@@ -64,10 +70,14 @@ fn is_no_answer(kind: UfsKind) -> bool {
 }
 
 impl Worker {
-    /// The remote ETag of a key's clean copy, while the copy is fresh.
+    /// The remote ETag of a key's clean copy, while the copy is fresh. What was known before the start counts, unless
+    /// something may have changed since that nobody knows of.
     pub(crate) fn fresh_remote_etag(&self, path: &ObjectPath, policy: &PathPolicy) -> Option<ETag> {
         let object = self.store.peek(&Self::store_key(path))?;
-        let fresh = self.home.validity.is_valid(object.generation(), policy.metadata_ttl.0);
+        let (generation, ttl) = (object.generation(), policy.metadata_ttl.0);
+        let is_doubtful = || self.home.stale_records.is_about(generation) || !self.home.settle.wait(path).is_zero();
+        let validity = &self.home.validity;
+        let fresh = validity.is_valid(generation, ttl) || (validity.was_valid(generation, ttl) && !is_doubtful());
         if fresh { Self::remote_etag_of(&object) } else { None }
     }
 
@@ -107,12 +117,22 @@ impl Worker {
 
     /// Whether the under store is known not to have a key, of which there is no copy and no record in the catalog.
     pub(super) fn is_known_absent(&self, path: &ObjectPath, policy: &PathPolicy) -> bool {
-        let Some(Absence { fence, asked, .. }) = self.home.negative_cache.find(path) else { return false };
         let ttl = policy.metadata_ttl.0.min(policy.list_ttl.0);
-        let is_fresh = keeps_reads(policy) && self.env.clock.monotonic().saturating_sub(asked) < ttl;
+        let absence = self.home.negative_cache.find(path).filter(|absence| !absence.is_deleted);
+        keeps_reads(policy) && absence.is_some_and(|absence| self.is_still_absent(path, absence, ttl))
+    }
+
+    /// The same for a write of the key, whose lock the caller holds. What others write then is in conflict with it.
+    pub(crate) fn is_absence_fresh(&self, path: &ObjectPath, policy: &PathPolicy) -> bool {
+        let absence = self.home.negative_cache.find(path).filter(|absence| absence.is_proven);
+        absence.is_some_and(|absence| self.is_still_absent(path, absence, policy.metadata_ttl.0))
+    }
+
+    fn is_still_absent(&self, path: &ObjectPath, absence: Absence, ttl: Duration) -> bool {
+        let is_fresh = self.env.clock.monotonic().saturating_sub(absence.asked) < ttl;
         // The locks first: a request that ends in between has advanced the fence.
         let may_change = !self.home.locks.has(path) || self.home.upload_locks.is_held(path);
-        let is_changed = may_change || self.home.fence.read(path) != fence;
+        let is_changed = may_change || self.home.fence.read(path) != absence.fence;
         is_fresh && !is_changed && !self.home.settle.may_change_any()
     }
 
@@ -136,10 +156,11 @@ impl Worker {
         copy: Option<Object>,
         purpose: Purpose,
     ) -> Result<Validated> {
+        let _open = self.home.last_answers.begin(path);
         let question = self.question(path);
         let Question { fence, is_settled, .. } = question;
         let answer = mount.foreground.head(&path.key).await;
-        self.note_answer(path, question, answer.as_ref().err());
+        self.note_answer(path, question, answer.as_ref());
         let state = match (answer, copy) {
             (Ok(remote), Some(object)) if is_copy_of(&object, &remote) => {
                 if is_settled && self.home.fence.read(path) == fence {
@@ -225,10 +246,11 @@ impl Worker {
         policy: &PathPolicy,
         mount: &Mount,
     ) -> Result<(RemoteState, Option<WholeBody>)> {
-        let question = self.question(path);
+        let _open = self.home.last_answers.begin(path);
+        let question = self.question(path).of_get();
         let is_settled = question.is_settled;
         let answer = mount.foreground.get(&path.key, None, None).await;
-        self.note_answer(path, question, answer.as_ref().err());
+        self.note_answer(path, question, answer.as_ref().map(|body| &body.object));
         let RemoteBody { object, stream, .. } = match answer {
             Ok(body) => body,
             Err(error) if error.kind == UfsKind::NotFound => return Ok((RemoteState::Absent, None)),
@@ -254,6 +276,16 @@ impl Worker {
         Ok((known, Some(WholeBody::Here(room.hold(data)))))
     }
 
+    /// Called before a key is deleted in the under store, with the key's upload lock: see [`Worker::note_deleted`].
+    pub(crate) fn before_delete(&self, path: &ObjectPath) -> Absence {
+        self.question(path).absence
+    }
+
+    /// The under store has deleted a key, and that is recorded. The caller holds the key's locks.
+    pub(crate) fn note_deleted(&self, path: &ObjectPath, before: Absence) {
+        self.home.negative_cache.keep(path, before.of_delete(self.home.fence.read(path)));
+    }
+
     /// Called before the under store is asked for an object.
     fn question(&self, path: &ObjectPath) -> Question {
         let fence = self.home.fence.read(path);
@@ -263,13 +295,27 @@ impl Worker {
     }
 
     /// The under store has answered a question for an object.
-    fn note_answer(&self, path: &ObjectPath, question: Question, error: Option<&forebay_ufs::Error>) {
-        self.note_told(path, error);
-        match error.map(|error| error.kind) {
-            None => self.home.negative_cache.end(path),
-            Some(UfsKind::NotFound) if question.is_settled => self.home.negative_cache.keep(path, question.absence),
-            Some(_) => {}
+    fn note_answer(&self, path: &ObjectPath, question: Question, answer: Result<&RemoteObject, &UfsError>) {
+        self.note_told(path, answer.err());
+        self.home.last_answers.note(path, question.asked(), answer);
+        match answer.map_err(|error| error.kind) {
+            Ok(_) => self.home.negative_cache.end(path),
+            Err(UfsKind::NotFound) => {
+                self.outdated_before(path, question.asked());
+                if question.is_settled {
+                    self.home.negative_cache.keep(path, question.absence);
+                }
+            }
+            Err(_) => {}
         }
+    }
+
+    /// The under store did not have the key at this time. An answer to an earlier question may have brought a copy
+    /// since.
+    fn outdated_before(&self, path: &ObjectPath, asked: Moment) {
+        let Some(copy) = self.store.peek(&Self::store_key(path)) else { return };
+        let is_older = self.home.validity.at(copy.generation()).is_some_and(|known| known < asked);
+        self.outdated(path, is_older.then(|| copy.generation()));
     }
 
     /// The under store was asked for an object. Unless it has not answered, others know less of the object now.

@@ -12,6 +12,7 @@ use super::{DRIFT, LEASE_MAX, LeaseRequest, LeaseTerms, ReadLease, Reader};
 use crate::locks::KeyGuard;
 use crate::read::get::head_of;
 use crate::read::lookup::{BytesAt, Lookup};
+use crate::scope::Scope;
 use crate::worker::Worker;
 use crate::{GetObject, OtherWorkers, Result};
 
@@ -118,6 +119,15 @@ impl Worker {
         let Some(others) = &self.others else { return };
         self.earlier_leases_ended().await;
         let granted = self.home.granted.of(|path| slots.has_path(path));
+        self.end_granted(others.as_ref(), granted).await;
+    }
+
+    /// Ends all leases on keys of a scope whose copies an operator has freed: the next reads at other workers are fresh
+    /// as well.
+    pub(crate) async fn end_leases_in(&self, scope: &Scope) {
+        let Some(others) = &self.others else { return };
+        self.earlier_leases_ended().await;
+        let granted = self.home.granted.of(|path| scope.contains(path));
         self.end_granted(others.as_ref(), granted).await;
     }
 

@@ -36,7 +36,7 @@ impl Worker {
     pub(crate) async fn get_elsewhere(self: &Arc<Self>, request: GetObject, home: OtherHome) -> Result<ObjectBody> {
         let OtherHome { others, worker } = home;
         let policy = self.policies.resolve(&request.path);
-        let Some(found) = self.lookup_leased(&request.path, &policy) else {
+        let Some(found) = self.lookup_leased(&request.path, &policy).filter(|_| !request.no_cache) else {
             return others.get(&worker, request).await;
         };
         self.metrics.leased_reads.inc();
@@ -51,7 +51,7 @@ impl Worker {
     pub(crate) async fn head_elsewhere(&self, request: GetObject, home: OtherHome) -> Result<ObjectHead> {
         let OtherHome { others, worker } = home;
         let policy = self.policies.resolve(&request.path);
-        let Some(found) = self.lookup_leased(&request.path, &policy) else {
+        let Some(found) = self.lookup_leased(&request.path, &policy).filter(|_| !request.no_cache) else {
             return others.head(&worker, request).await;
         };
         self.metrics.leased_reads.inc();

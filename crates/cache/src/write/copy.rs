@@ -6,6 +6,7 @@ use forebay_types::limits::{ATTRIBUTES_BYTES_MAX, PUT_BYTES_MAX};
 use forebay_types::{Generation, ObjectInfo, ObjectPath, StorageState, SystemHeaders, Tags, WriteMode, header_bytes};
 use futures::{StreamExt, TryStreamExt};
 
+use crate::anywhere::OtherHome;
 use crate::worker::Worker;
 use crate::{
     Attributes, Conditions, CopyObject, Error, ErrorKind, GetObject, Incoming, PutObject, RangeRequest, Result, Written,
@@ -24,6 +25,21 @@ const CHANGED_TRIES: usize = 3;
 
 impl Worker {
     pub(crate) async fn copy(self: &Arc<Self>, request: CopyObject) -> Result<Written> {
+        let copy = self.read_for_copy(request).await?;
+        self.put(copy).await
+    }
+
+    /// The same, written at the home of the target.
+    pub(crate) async fn copy_to_home(self: &Arc<Self>, request: CopyObject) -> Result<Written> {
+        let copy = self.read_for_copy(request).await?;
+        match self.other_home(&copy.path) {
+            Some(OtherHome { others, worker }) => others.put(&worker, copy).await,
+            None => self.put(copy).await,
+        }
+    }
+
+    /// The write that makes the copy.
+    async fn read_for_copy(self: &Arc<Self>, request: CopyObject) -> Result<PutObject> {
         let (mut from, tags) = self.source_with_tags(&request).await?;
         let (headers, user) =
             request.replace_metadata.unwrap_or_else(|| (from.info.headers.clone(), from.info.user.clone()));
@@ -36,8 +52,7 @@ impl Worker {
         from.incoming.compute = request.checksum_algorithm.map_or_else(kept, |algorithm| vec![algorithm]);
         let attributes = Attributes { headers, user, tags };
         self.check_copied(&request.target, from.info.size, &attributes)?;
-        self.put(PutObject { path: request.target, body: from.incoming, attributes, conditions: request.conditions })
-            .await
+        Ok(PutObject { path: request.target, body: from.incoming, attributes, conditions: request.conditions })
     }
 
     /// What a source has may be more than one request to the under store takes: tags may have been set by themselves.
@@ -61,8 +76,8 @@ impl Worker {
     /// version.
     async fn source_with_tags(self: &Arc<Self>, request: &CopyObject) -> Result<(CopySource, Tags)> {
         let source = &request.source;
-        for _ in 0..CHANGED_TRIES {
-            let from = self.copy_source(source, &request.source_conditions, None).await?;
+        for tries in 0..CHANGED_TRIES {
+            let from = self.copy_source(source, &request.source_conditions, None, tries > 0).await?;
             if from.info.size > PUT_BYTES_MAX {
                 // Of Amazon S3: hashicorp/terraform-provider-aws#38102.
                 let context = format!(
@@ -79,7 +94,9 @@ impl Worker {
             }
             // The under store returns tags on their own, without the version that they belong to.
             let tags = self.tags_anywhere(source).await?;
-            let now = self.head_anywhere(&GetObject::whole(source.clone())).await?;
+            // A copy here may be of an older version than the tags.
+            let revalidate = GetObject { no_cache: true, ..GetObject::whole(source.clone()) };
+            let now = self.head_anywhere(&revalidate).await?;
             if now.generation == from.generation && has_same_description(&now.info, &from.info) {
                 return Ok((from, tags));
             }
@@ -87,16 +104,19 @@ impl Worker {
         Err(Error::new(ErrorKind::Unavailable, "the source keeps changing while it is copied"))
     }
 
-    /// `range` is inclusive and must lie inside the source, as UploadPartCopy requires.
+    /// `range` is inclusive and must lie inside the source, as UploadPartCopy requires. `no_cache`: see
+    /// [`GetObject::no_cache`].
     pub(crate) async fn copy_source(
         self: &Arc<Self>,
         path: &ObjectPath,
         conditions: &Conditions,
         range: Option<(u64, u64)>,
+        no_cache: bool,
     ) -> Result<CopySource> {
         let get = GetObject {
             range: range.map(|(first, last)| RangeRequest::From { first, last: Some(last) }),
             conditions: conditions.clone(),
+            no_cache,
             ..GetObject::whole(path.clone())
         };
         let body = self.get_anywhere(&get).await.map_err(|error| match error.kind {

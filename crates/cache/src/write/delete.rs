@@ -128,6 +128,7 @@ impl Worker {
             };
             return instead.boxed().await;
         }
+        self.buckets.check_mark(&path.bucket, mount.foreground.as_ref(), true).await?;
         let Checked { condition, .. } = self.check_write(path, policy, mount, conditions, None).await?;
         self.check_settled(path)?;
         if let Condition::Absent = condition {

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use forebay_types::{BucketName, ObjectPath};
 use forebay_ufs::S3Target;
+use tracing::Instrument;
 
 use crate::list::positions::Change;
 use crate::locks::KeyGuard;
@@ -53,8 +54,13 @@ impl PassingChange {
         self.worker.while_leased(request).await.map_err(ended)
     }
 
-    /// The under store has answered, so the request is either done or refused.
-    pub async fn end(mut self) {
+    /// The under store has answered, so the request is either done or refused. This is noted even if the caller goes
+    /// away.
+    pub async fn end(self) {
+        forebay_env::spawn(self.note_end().in_current_span()).join().await;
+    }
+
+    async fn note_end(mut self) {
         self.worker.end_request(&self.path).await;
         self.has_ended = true;
     }

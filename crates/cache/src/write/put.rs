@@ -20,6 +20,7 @@ use crate::list::positions;
 use crate::metadata::{Annex, new_object};
 use crate::persist::{Entry, Left};
 use crate::read::memory_tier::MemoryObject;
+use crate::read::validity::Moment;
 use crate::space::{Reservation, Space};
 use crate::worker::{Current, Located, Worker};
 use crate::write::change::{end_intent, intent, unnoted};
@@ -249,7 +250,14 @@ impl Worker {
         let checked = self.check_write(&path, &policy, mount, &conditions, asked).await?;
         let generation = self.next_generation();
         info.last_modified_ms = self.home.write_times.next();
-        let base = self.base(&path, &policy, &current, checked);
+        let is_unconditional = checked.condition == Condition::Always && current.record.is_none();
+        let base = match self.base(&path, &policy, &current, checked) {
+            // After a crash, nothing would tell what an upload has left there from what others have written.
+            Base::Absent if is_unconditional && !mount.background.has_room_for_stamp(&path.key, generation, &info) => {
+                Base::Unknown
+            }
+            base => base,
+        };
         let mut record = self.record_of_write(&current, base, state, generation, &info);
         let object = new_object(&path, &policy, generation, &info, true);
         let pieces = source.pieces();
@@ -313,7 +321,11 @@ impl Worker {
                 Condition::Absent => Base::Absent,
                 // An ETag that has outlived its TTL proves nothing: another client may have written since, before this
                 // write.
-                Condition::Always => self.fresh_remote_etag(path, policy).map_or(Base::Unknown, Base::Present),
+                Condition::Always => match self.fresh_remote_etag(path, policy) {
+                    Some(etag) => Base::Present(etag),
+                    None if self.is_absence_fresh(path, policy) => Base::Absent,
+                    None => Base::Unknown,
+                },
             },
         }
     }
@@ -335,6 +347,7 @@ impl Worker {
             // Boxed: this is rare, and would make the future of every write larger.
             return instead.boxed().await;
         }
+        self.buckets.check_mark(&path.bucket, mount.foreground.as_ref(), false).await?;
         let Pending { policy, source, mut info, conditions, small, mut with, .. } = pending;
         let Checked { condition, .. } = self.check_write(&path, &policy, mount, &conditions, None).await?;
         let generation = self.next_generation();
@@ -356,6 +369,7 @@ impl Worker {
         self.home.fence.advance(&path);
         self.home.refusals.unlearn(&path, info.headers.storage_class.as_deref());
         self.home.positions.changed(&path, || positions::Change::Written(ListedObject::described(&path, &info)));
+        self.home.odd_etags.note(generation, &info.etag, &stored.remote_etag);
         let annex = Annex::clean(stored.remote_etag, &info.etag, info.checksums.names());
         let must_hold = current.record.is_some() || !with.writes.is_empty();
         let durability = if must_hold { Durability::Fsync } else { Durability::Os };
@@ -472,7 +486,9 @@ impl Worker {
     async fn ask(&self, path: &ObjectPath, mount: &Mount) -> Box<Asked> {
         let fence = self.home.fence.read(path);
         let is_settled = self.home.locks.has(path) && self.home.settle.wait(path).is_zero();
+        let asked = Moment::of(self.env.clock.monotonic());
         let answer = mount.foreground.head(&path.key).await;
+        self.home.last_answers.note(path, asked, answer.as_ref());
         Box::new(Asked { fence, is_settled, answer })
     }
 
@@ -519,6 +535,7 @@ impl Worker {
                 Condition::Matches(remote.remote_etag)
             }
             Err(error) if error.kind == forebay_ufs::ErrorKind::NotFound => {
+                self.outdated(path, copy.map(|copy| copy.generation()));
                 conditions.check_write(None, None)?;
                 Condition::Absent
             }

@@ -57,6 +57,7 @@ impl Worker {
                 if let RemoteState::Absent = self.remote_state(path, &policy, &mount, copy, Purpose::Read).await? {
                     return Err(Error::not_found(path));
                 }
+                self.buckets.check_mark(&path.bucket, mount.foreground.as_ref(), false).await?;
                 self.check_settled(path)?;
                 self.announce(path, &current, None).await?;
                 if let Err(error) = self.permitted(mount.foreground.set_tags(&path.key, &tags)).await {

@@ -8,11 +8,11 @@ use forebay_cache::{
     Attributes, CompletePart, CompleteUpload, Conditions, ErrorKind, GetObject, ListUploads, PutObject, UploadRef,
 };
 use forebay_catalog::records;
-use forebay_types::{BucketName, ObjectPath, Tags, WriteMode};
+use forebay_types::{BucketName, ObjectPath, Period, Tags, WriteMode};
 use forebay_ufs::memory::{MemoryRoot, Mood};
 use forebay_ufs::{BucketInfo, BucketRoot, ErrorKind as UfsKind, UnderStore};
-use futures::StreamExt;
 use futures::channel::oneshot;
+use futures::{FutureExt, StreamExt};
 use parking_lot::Mutex;
 
 use crate::support::{Bench, Setup, collect, create_upload, incoming, incoming_stream, kind, others_go_on, until};
@@ -423,6 +423,47 @@ async fn copies_go_with_their_bucket() {
         let body = bench.cache.get(GetObject::whole(path)).await.unwrap();
         assert_eq!(collect(body.stream).await.unwrap(), "theirs", "{mode:?}");
     }
+}
+
+/// The copy is on its way to the disk while the bucket is deleted.
+#[tokio::test]
+async fn a_copy_that_is_being_made_goes_with_its_bucket() {
+    let (bench, root, bucket) = with_root(WriteMode::WriteThrough).await;
+    let under = root.bucket(&bucket).unwrap();
+    under.put_outside("key", "former".into());
+    under.set_mood(Mood::Hang);
+    let path = ObjectPath::parse("made", "key").unwrap();
+    let mut reading = bench.cache.get(GetObject::whole(path.clone()));
+    assert!((&mut reading).now_or_never().is_none(), "the under store is asked");
+    under.set_mood(Mood::Well);
+    assert!((&mut reading).now_or_never().is_none(), "the copy is being written");
+    under.delete_outside("key");
+    bench.cache.delete_bucket(&bucket).await.unwrap();
+    bench.cache.create_bucket(&bucket).await.unwrap();
+    let body = reading.await.unwrap();
+    assert_eq!(collect(body.stream).await.unwrap(), "former", "it has begun before");
+    assert_eq!(kind(bench.cache.get(GetObject::whole(path)).await), Some(ErrorKind::NotFound));
+}
+
+/// The deletion has been carried out all the same, and another program makes the next bucket of this name.
+#[tokio::test]
+async fn copies_go_with_a_bucket_whose_deletion_got_no_answer() {
+    let setup = Setup::new(WriteMode::WriteThrough).policy(|rule| rule.metadata_ttl = Some(Period::from_secs(3600)));
+    let (bench, root, bucket) = with_late_root(setup).await;
+    root.root.bucket(&bucket).unwrap().put_outside("key", "former".into());
+    let get = async || {
+        let path = ObjectPath::parse("made", "key").unwrap();
+        collect(bench.cache.get(GetObject::whole(path)).await.unwrap().stream).await.unwrap()
+    };
+    assert_eq!(get().await, "former");
+    root.root.bucket(&bucket).unwrap().delete_outside("key");
+    *root.loses_deletes.lock() = true;
+    assert_eq!(kind(bench.cache.delete_bucket(&bucket).await), Some(ErrorKind::Unavailable));
+    root.root.delete(&bucket).await.unwrap();
+    root.root.create(&bucket).await.unwrap();
+    root.root.bucket(&bucket).unwrap().put_outside("key", "next".into());
+    bench.clock.advance(bench.setup.settings.settle_time.0 + Duration::from_millis(1));
+    assert_eq!(get().await, "next");
 }
 
 /// Neither served nor persisted, it would be lost without a word.

@@ -4,6 +4,7 @@ use forebay_cache::{Attributes, Conditions, Error, ErrorKind, GetObject, PutObje
 use forebay_env::Task;
 use forebay_types::{ETag, SystemHeaders, UserMetadata, WriteMode};
 use forebay_ufs::ErrorKind as UfsKind;
+use forebay_ufs::memory::Mood;
 
 use md5::{Digest, Md5};
 
@@ -92,6 +93,22 @@ async fn what_a_condition_was_checked_against_is_what_the_write_replaces() {
                 ("next".into(), "next".into())
             ),
         }
+    }
+}
+
+/// Who reads the object, changes it, and writes it unless it has changed, comes to an end.
+#[tokio::test]
+async fn a_write_that_is_refused_because_others_have_deleted_the_object_shows_that() {
+    for mode in [WriteMode::WriteBack, WriteMode::WriteThrough] {
+        let bench = Bench::new(mode).await;
+        let ours = bench.put("key", "ours").await.unwrap().etag;
+        bench.drain().await;
+        assert_eq!(bench.keys().await, ["key"]);
+        bench.under.delete_outside("key");
+        assert_eq!(bench.get("key").await.unwrap(), "ours", "the copy is fresh");
+        assert_eq!(kind(bench.put_if("key", "next", if_matches(&ours)).await), Some(ErrorKind::NotFound), "{mode:?}");
+        assert_eq!(kind(bench.get("key").await), Some(ErrorKind::NotFound), "{mode:?}");
+        assert!(bench.keys().await.is_empty(), "{mode:?}");
     }
 }
 
@@ -251,6 +268,23 @@ async fn a_write_does_not_wait_for_the_question_of_another_one() {
         let expected = if is_delete { "conditional" } else { "plain" };
         assert_eq!((bench.under("key").unwrap(), bench.cache.status().conflicts), (expected.into(), 0));
     }
+}
+
+/// Its absence was known, but after a crash nothing tells what its upload has left there from a write of others.
+#[tokio::test]
+async fn an_upload_without_a_stamp_before_a_crash_is_no_write_of_others() {
+    let mut bench = Bench::new(WriteMode::WriteBack).await;
+    assert_eq!(kind(bench.get("key").await), Some(ErrorKind::NotFound));
+    bench.under.set_mood(Mood::Refuse(UfsKind::Unavailable));
+    let user = UserMetadata::from([("long".to_owned(), "x".repeat(2000))]);
+    let (attributes, body) = (Attributes { user, ..Attributes::default() }, incoming("ours".into()));
+    let request = PutObject { path: path("key"), body, attributes, conditions: Conditions::default() };
+    bench.cache.put(request).await.unwrap();
+    bench.kill().await;
+    bench.under.put_outside("key", "ours".into());
+    bench.under.set_mood(Mood::Well);
+    bench.drain().await;
+    assert_eq!((bench.under("key").unwrap(), bench.cache.status().conflicts), ("ours".into(), 0));
 }
 
 /// Its metadata leaves no room for the stamp, so it looks like a write of others.

@@ -2,7 +2,8 @@
 
 use forebay_cache::{Attributes, Conditions, CopyObject, ErrorKind, PutObject, TagCondition};
 use forebay_types::limits::PUT_BYTES_MAX;
-use forebay_types::{SystemHeaders, WriteMode};
+use forebay_types::{SystemHeaders, Tags, WriteMode};
+use forebay_ufs::UnderStore;
 
 use crate::reads::copy;
 use crate::support::gate::Way;
@@ -19,6 +20,20 @@ async fn a_source_of_more_than_five_gibibytes_is_copied_in_parts_only() {
         bench.foreground.set(Way::Claim(size));
         assert_eq!(kind(bench.cache.copy(copy()).await), Some(expected), "{size}");
     }
+}
+
+/// The copy of the source that is here is fresh, and has other tags.
+#[tokio::test]
+async fn a_copy_of_what_others_have_replaced_has_content_and_tags_of_one_version() {
+    let bench = Bench::new(WriteMode::WriteBack).await;
+    bench.under.put_outside("source", "before".into());
+    assert_eq!(bench.get("source").await.unwrap(), "before");
+    bench.under.put_outside("source", "after!".into());
+    let tags = Tags::from([("version".to_owned(), "after".to_owned())]);
+    bench.under.set_tags(&path("source").key, &tags).await.unwrap();
+    bench.cache.copy(copy()).await.unwrap();
+    assert_eq!(bench.get("target").await.unwrap(), "after!");
+    assert_eq!(bench.cache.tags(&path("target")).await.unwrap(), tags);
 }
 
 /// Nobody has a copy of it already: "not modified" would mean nothing.

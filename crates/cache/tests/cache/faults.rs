@@ -642,3 +642,34 @@ async fn what_could_not_be_noted_is_not_sent_again() {
     assert_eq!(bench.background.stragglers(), 0, "sent again");
     assert_eq!(bench.get("key").await.unwrap(), "value");
 }
+
+/// versitygw drops the connection when a condition fails while the body is on its way.
+#[tokio::test]
+async fn a_conditional_upload_without_an_answer_is_not_sent_again_before_a_look() {
+    let bench = Bench::new(WriteMode::WriteBack).await;
+    bench.put("key", "base").await.unwrap();
+    bench.drain().await;
+    bench.background.set(Way::Late);
+    bench.put("key", "ours").await.unwrap();
+    until("its upload got no answer", || bench.background.stragglers() == 1).await;
+    bench.under.put_outside("key", "theirs".into());
+    bench.background.set(Way::Open);
+    let (puts, heads) = (bench.background.puts(), bench.background.heads());
+    bench.clock.advance(SETTLED);
+    bench.drain().await;
+    assert_eq!((bench.under("key").unwrap(), bench.cache.status().conflicts), ("theirs".into(), 1));
+    assert_eq!((bench.background.puts() - puts, bench.background.heads() - heads), (0, 1));
+}
+
+/// Credentials that may not read see nothing: what they upload next shows what is there.
+#[tokio::test]
+async fn an_upload_without_an_answer_is_sent_again_where_nothing_can_be_looked_at() {
+    let bench = Bench::new(WriteMode::WriteBack).await;
+    bench.background.set(Way::Late);
+    bench.put("key", "ours").await.unwrap();
+    until("its upload got no answer", || bench.background.stragglers() == 1).await;
+    bench.background.set(Way::RefuseHeads(UfsKind::Denied));
+    bench.clock.advance(SETTLED);
+    bench.drain().await;
+    assert_eq!(bench.under("key").unwrap(), "ours");
+}

@@ -10,7 +10,8 @@ use bytes::Bytes;
 use forebay_cache::{
     ByteStream, Cache, CachedObject, ChangesWanted, CleanCopy, CleanRange, Conditions, CopyId, DeletionStep, ErrorKind,
     Fate, GetObject, HeldBytes, HomeChanges, HomeRecords, HotObject, LeaseRequest, NewCopy, ObjectBody, ObjectDetail,
-    ObjectHead, OtherWorkers, PutObject, ReadLease, Reader, RecordRange, ShareFindings, ShareReport, Taker, Written,
+    ObjectHead, OtherWorkers, PutObject, ReadLease, Reader, RecordRange, ShareFindings, ShareReport, Taker,
+    UndeliverableEnd, UndeliverablePage, Written,
 };
 use forebay_catalog::records::{self, ObjectRecord};
 use forebay_catalog::{SlotCount, SlotSet};
@@ -174,6 +175,26 @@ impl OtherWorkers for Others {
         limit: usize,
     ) -> forebay_cache::Result<ShareFindings> {
         self.cache(worker)?.share_findings(id, after, limit).await
+    }
+
+    async fn undeliverable(
+        &self,
+        worker: &str,
+        prefix: &str,
+        after: Option<&ObjectPath>,
+        limit: usize,
+    ) -> forebay_cache::Result<UndeliverablePage> {
+        self.cache(worker)?.undeliverable_here(prefix, after, limit).await
+    }
+
+    async fn end_undeliverable(
+        &self,
+        worker: &str,
+        path: &ObjectPath,
+        generation: u64,
+        end: &UndeliverableEnd,
+    ) -> forebay_cache::Result<()> {
+        self.cache(worker)?.end_undeliverable_here(path, generation, end).await
     }
 
     async fn deletion_step(

@@ -8,7 +8,7 @@ use forebay_cache::{
     Attributes, CacheTier, Conditions, Job, JobFinding, JobKind, JobProgress, JobRequest, JobState, PutObject,
 };
 use forebay_catalog::records;
-use forebay_types::{BucketName, ByteSize, ObjectPath, WriteMode};
+use forebay_types::{BucketName, ByteSize, ObjectPath, Period, WriteMode};
 use forebay_ufs::memory::{MemoryRoot, Mood};
 use forebay_ufs::{BucketRoot, ErrorKind as UfsKind};
 
@@ -300,4 +300,40 @@ async fn persist_counts_what_waited_and_tells_what_came_into_conflict() {
         let (_, found) = run(&bench, request(JobKind::Persist, path)).await;
         assert_eq!(found.len(), expected, "{path}: it is not in the under store later either");
     }
+}
+
+/// Nothing is sent to the under store unless a job asks for it.
+async fn only_jobs_persist() -> Bench {
+    let setup = Setup::new(WriteMode::WriteBack);
+    setup.settings(|settings| settings.persist_delay = Period::from_secs(600)).open().await
+}
+
+#[tokio::test]
+async fn persist_tells_of_a_delete_that_came_into_conflict() {
+    let bench = only_jobs_persist().await;
+    bench.put("key", "base").await.unwrap();
+    run(&bench, request(JobKind::Persist, "/")).await;
+    assert_eq!(bench.under("key").unwrap(), "base");
+    bench.delete("key").await.unwrap();
+    bench.under.put_outside("key", "them".into());
+    let (done, found) = run(&bench, request(JobKind::Persist, "/")).await;
+    assert_eq!((done.state, told(&found)), (JobState::Done, vec![("/bucket/key", "conflict")]));
+    assert!(found[0].detail.contains("our delete is abandoned"), "{}", found[0].detail);
+    assert_eq!(bench.under("key").unwrap(), "them");
+}
+
+/// Its bytes are gone before they were sent.
+#[tokio::test]
+async fn persist_sends_what_has_replaced_a_version_meanwhile() {
+    let bench = only_jobs_persist().await;
+    bench.background.set(Way::Closed);
+    bench.put("key", "first").await.unwrap();
+    let id = start(&bench, request(JobKind::Persist, "/")).await;
+    until("it is being sent", || bench.background.waiting() == 1).await;
+    bench.put("key", "second").await.unwrap();
+    bench.background.set(Way::RefuseOnce(UfsKind::Conflict));
+    bench.advancing("the job ends", || has_ended(&bench, &id)).await;
+    let done = job(&bench, &id);
+    assert_eq!((done.state, done.progress.objects_failed, done.findings), (JobState::Done, 0, 0));
+    assert_eq!(bench.under("key").unwrap(), "second");
 }

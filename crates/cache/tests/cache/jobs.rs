@@ -622,6 +622,22 @@ async fn too_many_jobs_are_told_to_wait() {
     bench.advancing("all end", || jobs(&bench).iter().all(|job| job.state == JobState::Done || job.id == third)).await;
 }
 
+/// What is dirty does not wait until a scrub of hours has ended.
+#[tokio::test]
+async fn a_persist_job_begins_beside_as_many_others_as_may_run() {
+    let bench = Bench::new(WriteMode::WriteThrough).await;
+    bench.under.put_outside("key", "value".into());
+    bench.foreground.set(Way::HoldReads);
+    for by in ["anna", "anna", "berta"] {
+        bench.cache.create_job(request(JobKind::Load, "/"), by).await.unwrap();
+    }
+    until("three run", || jobs(&bench).iter().all(|job| job.state == JobState::Running)).await;
+    let persist = start(&bench, request(JobKind::Persist, "/")).await;
+    until("it is its turn at once", || job(&bench, &persist).state != JobState::Queued).await;
+    bench.foreground.set(Way::Open);
+    bench.advancing("all end", || jobs(&bench).iter().all(|job| job.state == JobState::Done)).await;
+}
+
 /// Copies of a bucket that is not there any more are nobody's: they are not compared with another bucket's objects.
 #[tokio::test]
 async fn verify_and_load_pass_by_what_a_bucket_that_is_gone_has_left() {

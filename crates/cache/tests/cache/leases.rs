@@ -127,3 +127,27 @@ async fn what_could_not_be_recorded_without_a_lease_is_recorded_with_the_next_on
     assert_eq!(bench.state("key").await, StorageState::Clean);
     assert_eq!(bench.generations("key").len(), 1, "it is found there");
 }
+
+/// The bucket's reason stays what the under store has answered.
+#[tokio::test]
+async fn a_catalog_that_fails_is_no_refusal_of_the_under_store() {
+    let (bench, leased_until) = open(WriteMode::WriteBack).await;
+    *leased_until.lock() = Duration::MAX;
+    bench.background.set(Way::Refuse("key".to_owned(), forebay_ufs::ErrorKind::Denied));
+    bench.put("key", "dirty").await.unwrap();
+    let refused = || bench.cache.status().refused_buckets;
+    bench.advancing("the bucket is told", || !refused().is_empty()).await;
+    let told = refused();
+    assert!(told[0].error.contains("the gate refuses"), "{told:?}");
+    let ends = Arc::clone(&leased_until);
+    bench.background.after_next_put(move || *ends.lock() = Duration::ZERO);
+    bench.background.set(Way::Open);
+    let failures = "forebay_persist_failures_total{kind=\"Unavailable\"}";
+    bench.advancing("it is not recorded", || bench.metric(failures) > 0.0).await;
+    // The failure is counted just before it is noted.
+    others_go_on().await;
+    assert_eq!(refused(), told);
+    *leased_until.lock() = Duration::MAX;
+    bench.advancing("it is recorded", || bench.is_drained()).await;
+    assert!(refused().is_empty());
+}

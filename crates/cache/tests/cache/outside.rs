@@ -69,6 +69,38 @@ async fn a_copy_is_as_fresh_as_the_question_for_it() {
     }
 }
 
+/// It tells what the under store had before a newer answer, which others have seen.
+#[tokio::test]
+async fn a_late_answer_replaces_nothing_that_a_newer_one_has_told() {
+    for is_deleted in [false, true] {
+        let bench = Bench::new(WriteMode::WriteThrough).await;
+        bench.under.put_outside("key", "one".into());
+        assert_eq!(bench.get("key").await.unwrap(), "one");
+        bench.age_metadata();
+        bench.under.put_outside("key", "second".into());
+        let release = bench.foreground.hold_next_head();
+        let cache = bench.cache.clone();
+        let late = forebay_env::spawn(async move { cache.head(get_request("key", None)).await });
+        until("the late answer is on its way", || bench.foreground.waiting() == 1).await;
+        bench.clock.advance(Duration::from_millis(1));
+        let size = async || bench.head("key").await.ok().map(|head| head.info.size);
+        let expected = match is_deleted {
+            true => {
+                bench.under.delete_outside("key");
+                None
+            }
+            false => {
+                bench.under.put_outside("key", "the third".into());
+                Some(9)
+            }
+        };
+        assert_eq!(size().await, expected);
+        drop(release);
+        assert_eq!(late.join().await.unwrap().info.size, 6, "it has begun before");
+        assert_eq!(size().await, expected, "deleted: {is_deleted}");
+    }
+}
+
 /// Between the answer that tells what it is and the one that brings its bytes.
 #[tokio::test]
 async fn a_read_that_meets_a_change_begins_again_with_what_is_there_then() {
@@ -259,4 +291,46 @@ async fn policies_change_by_compare_and_swap_and_survive_a_restart() {
         WriteMode::Transient,
         "an edited file counts"
     );
+}
+
+/// The under store was asked, or it has carried out our own delete.
+#[tokio::test]
+async fn a_write_of_what_was_known_to_be_absent_is_in_conflict_with_that_of_others() {
+    for is_deleted in [false, true] {
+        let bench = Bench::new(WriteMode::WriteBack).await;
+        if is_deleted {
+            bench.put("key", "base").await.unwrap();
+            bench.drain().await;
+            bench.delete("key").await.unwrap();
+            bench.drain().await;
+        } else {
+            assert_eq!(kind(bench.get("key").await), Some(ErrorKind::NotFound));
+        }
+        bench.under.put_outside("key", "theirs".into());
+        bench.put("key", "ours").await.unwrap();
+        bench.drain().await;
+        assert_eq!(bench.cache.status().conflicts, 1, "deleted: {is_deleted}");
+        assert_eq!((bench.under("key").unwrap(), bench.get("key").await.unwrap()), ("theirs".into(), "ours".into()));
+    }
+}
+
+/// Nobody knows by then what the under store has. Reads have asked it again, or the time is over.
+#[tokio::test]
+async fn an_absence_that_is_old_or_has_ended_puts_nothing_in_conflict() {
+    for is_read in [false, true] {
+        let bench = Bench::new(WriteMode::WriteBack).await;
+        bench.put("key", "base").await.unwrap();
+        bench.drain().await;
+        bench.delete("key").await.unwrap();
+        bench.drain().await;
+        bench.under.put_outside("key", "theirs".into());
+        if is_read {
+            assert_eq!(bench.get("key").await.unwrap(), "theirs", "our own delete hides nothing of theirs");
+        } else {
+            bench.age_metadata();
+        }
+        bench.put("key", "ours").await.unwrap();
+        bench.drain().await;
+        assert_eq!((bench.under("key").unwrap(), bench.cache.status().conflicts), ("ours".into(), 0), "{is_read}");
+    }
 }

@@ -10,6 +10,7 @@ use forebay_env::Env;
 use forebay_types::{BucketName, Period, WriteMode};
 use forebay_ufs::s3::{S3Credentials, S3Settings, S3Store, connect};
 use forebay_ufs::{BucketInfo, BucketRoot, OpenOptions, Result, UnderStore};
+use futures::FutureExt;
 use futures::future::join;
 
 use crate::support::gate::Way;
@@ -132,6 +133,17 @@ async fn a_change_that_passes_through_waits_for_writes_and_writes_wait_for_it() 
     assert!(!was_dirty, "a write came in between");
     bench.drain().await;
     assert_eq!(bench.under("key").unwrap(), "next");
+}
+
+/// The under store has answered, so nothing of it can land later.
+#[tokio::test]
+async fn a_change_whose_client_goes_while_its_end_is_noted_is_settled() {
+    let bench = Bench::new(WriteMode::WriteThrough).await;
+    bench.put("key", "first").await.unwrap();
+    let change = bench.cache.begin_passing_change(&path("key")).await.unwrap().expect("the object is clean");
+    assert!(change.end().now_or_never().is_none(), "it is not noted yet");
+    bench.put("key", "second").await.unwrap();
+    assert_eq!(bench.get("key").await.unwrap(), "second");
 }
 
 /// Its answer is lost, or its client has gone.

@@ -205,3 +205,35 @@ async fn a_large_object_is_not_sent_before_it_is_known_what_it_replaces() {
         assert_eq!(bench.under("key").unwrap().len(), size);
     }
 }
+
+/// The object itself has its stamp and the ETag of its bytes.
+#[tokio::test]
+async fn an_etag_that_a_gateway_made_up_is_no_write_of_others() {
+    for next in [Some("second"), None] {
+        let bench = Bench::new(WriteMode::WriteBack).await;
+        bench.background.set(Way::MistellEtags);
+        bench.put("key", "first").await.unwrap();
+        bench.drain().await;
+        bench.background.set(Way::Open);
+        match next {
+            Some(body) => drop(bench.put("key", body).await.unwrap()),
+            None => bench.delete("key").await.unwrap(),
+        }
+        bench.drain().await;
+        assert_eq!((bench.cache.status().conflicts, bench.metric("forebay_abandoned_deletes_total")), (0, 0.0));
+        assert_eq!(bench.under("key"), next.map(Into::into));
+    }
+}
+
+#[tokio::test]
+async fn what_others_write_over_an_object_whose_etag_was_made_up_stays() {
+    let bench = Bench::new(WriteMode::WriteBack).await;
+    bench.background.set(Way::MistellEtags);
+    bench.put("key", "first").await.unwrap();
+    bench.drain().await;
+    bench.background.set(Way::Open);
+    bench.under.put_outside("key", "theirs".into());
+    bench.put("key", "second").await.unwrap();
+    bench.drain().await;
+    assert_eq!((bench.under("key").unwrap(), bench.cache.status().conflicts), ("theirs".into(), 1));
+}

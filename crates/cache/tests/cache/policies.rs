@@ -463,6 +463,31 @@ async fn reads_are_counted_by_the_path_of_the_rule() {
     assert!(text.contains(&format!("{} 2\n", line("/"))), "{text}");
 }
 
+/// A user who may change the rules of one prefix can make and delete them for ever.
+#[tokio::test]
+async fn reads_by_rules_that_are_gone_are_not_shown_any_more() {
+    let bench = Bench::new(WriteMode::WriteBack).await;
+    let shown = || {
+        let text = bench.metrics();
+        let count = |name: &str| text.lines().filter(|line| line.starts_with(name)).count();
+        (count("forebay_reads_total{"), count("forebay_read_bytes_total{"))
+    };
+    let reads_by =
+        |path: &str| bench.metric(&format!("forebay_reads_total{{tier=\"memory\",bucket=\"bucket\",path=\"{path}\"}}"));
+    let key = "k".repeat(20);
+    bench.put(&key, "value").await.unwrap();
+    bench.get(&key).await.unwrap();
+    assert_eq!(shown(), (1, 1), "of the rule of all paths");
+    for length in 1..=key.len() {
+        let path = format!("/bucket/{}", &key[..length]);
+        set(&bench, vec![rule("/", WriteMode::WriteBack), rule(&path, WriteMode::WriteBack)]).await;
+        bench.get(&key).await.unwrap();
+        assert_eq!((shown(), reads_by(&path)), ((2, 2), 1.0), "{path}");
+    }
+    set(&bench, vec![]).await;
+    assert_eq!((shown(), reads_by("/")), ((1, 1), 1.0), "without rules, it stands for all paths");
+}
+
 /// The catalog has it, and its answer did not come.
 #[tokio::test]
 async fn a_change_that_got_no_answer_is_in_force_from_the_next_one_on() {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use forebay_cache::{
-    Attributes, Conditions, ErrorKind, JobKind, LeaseRequest, OtherWorkers, PutObject, RangeRequest, Reader,
+    Attributes, Conditions, ErrorKind, GetObject, JobKind, LeaseRequest, OtherWorkers, PutObject, RangeRequest, Reader,
 };
 use forebay_catalog::records::object_key;
 use forebay_catalog::{SlotCount, SlotSet};
@@ -107,6 +107,24 @@ async fn what_is_read_often_is_answered_without_asking_its_home() {
         |operation: &str| pair.there.metric(&format!("forebay_requests_avoided_total{{operation=\"{operation}\"}}"));
     assert_eq!((avoided("get"), avoided("head")), (2.0, 1.0));
     assert_eq!(pair.here.metric("forebay_read_leases_granted_total"), 1.0);
+}
+
+/// Copies rely on it: they ask whether their source is still the same.
+#[tokio::test]
+async fn a_read_with_no_cache_is_answered_by_the_home() {
+    for is_head in [false, true] {
+        let pair = pair().await;
+        pair.here.under.put_outside("key", "before".into());
+        assert_eq!(pair.here.get("key").await.unwrap(), "before");
+        assert!(pair.reads("key").await);
+        pair.here.under.put_outside("key", "later".into());
+        let request = GetObject { no_cache: true, ..get_request("key", None) };
+        let size = match is_head {
+            true => pair.there.cache.head(request).await.unwrap().info.size,
+            false => pair.there.cache.get(request).await.unwrap().head.info.size,
+        };
+        assert_eq!(size, 5, "is a HEAD: {is_head}");
+    }
 }
 
 #[tokio::test]
@@ -269,6 +287,28 @@ async fn a_load_ends_leases_on_an_older_version_first() {
     until("it is loaded", || generation().is_some()).await;
     assert_eq!(pair.alone("key").await, None);
     assert_eq!(pair.here.get("key").await.unwrap(), "new");
+}
+
+/// The next reads are fresh, wherever they are.
+#[tokio::test]
+async fn a_free_job_ends_the_leases_in_its_scope() {
+    let home = Setup::new(WriteMode::WriteThrough).policy(|rule| rule.metadata_ttl = Some(Period::from_secs(3600)));
+    let pair = pair_of(home, Setup::new(WriteMode::WriteThrough)).await;
+    let keys = ["freed/key", "other"];
+    for key in keys {
+        pair.here.put(key, "old").await.unwrap();
+    }
+    pair.here.pass_seconds(1).await;
+    for key in keys {
+        assert!(pair.reads(key).await, "{key}");
+    }
+    pair.here.under.put_outside("freed/key", Bytes::from_static(b"new"));
+    start(&pair.here, request(JobKind::Free, "/bucket/freed/")).await;
+    let ended = "forebay_jobs_ended_total{kind=\"free\",state=\"done\"}";
+    until("the home has freed its copies", || pair.here.metric(ended) == 1.0).await;
+    assert_eq!(pair.alone("freed/key").await, None);
+    assert_eq!(pair.there.get("freed/key").await.unwrap(), "new");
+    assert_eq!(pair.alone("other").await.unwrap(), "old");
 }
 
 #[tokio::test]

@@ -3,13 +3,14 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use forebay_cache::{Attributes, Conditions, CopyObject, ErrorKind, PutObject, RangeRequest};
-use forebay_types::{ByteSize, StorageState, Tags, WriteMode};
+use forebay_cache::{Attributes, Conditions, CopyObject, ErrorKind, ObjectBody, PutObject, RangeRequest};
+use forebay_catalog::records::object_key;
+use forebay_types::{ByteSize, PolicyRule, StorageState, Tags, WriteMode};
 use forebay_ufs::memory::Mood;
 use futures::StreamExt;
 
 use crate::support::gate::Way;
-use crate::support::{Bench, Setup, collect, get_request, incoming, kind, path, pattern, until};
+use crate::support::{Bench, Setup, collect, get_request, incoming, kind, path, pattern, rule, until};
 
 pub(crate) const PAGE: u64 = 64 << 10;
 pub(crate) const PAGES: u64 = 16;
@@ -421,6 +422,55 @@ async fn objects_in_memory_are_not_held_whole_for_all_who_do_not_take_them() {
     assert_eq!(stream.next().await.unwrap().unwrap().len(), MIB, "there is room again");
 }
 
+/// Answers that nobody takes, and that leave no memory for other answers.
+async fn answers_that_hold_all_memory(bench: &Bench) -> Vec<ObjectBody> {
+    bench.put("held", pattern(1, 1 << 20)).await.expect("a write");
+    let mut answers = Vec::new();
+    for _ in 0..256 {
+        answers.push(bench.open_get("held", None).await.expect("an answer"));
+    }
+    answers
+}
+
+/// Where pages are larger than the pieces that an answer may then hold.
+async fn partial_copy(bench: &Bench) -> Bytes {
+    let body = pattern(7, 10 << 20);
+    bench.under.put_outside("key", body.clone());
+    bench.get_range("key", 0, 9).await.expect("the first bytes");
+    body
+}
+
+#[tokio::test]
+async fn what_a_copy_lacks_and_may_not_keep_is_asked_for_once() {
+    let bench = Bench::new(WriteMode::WriteBack).await;
+    let body = partial_copy(&bench).await;
+    let _held = answers_that_hold_all_memory(&bench).await;
+    let rules = vec![PolicyRule { cache_reads: Some(false), ..rule("/", WriteMode::WriteBack) }];
+    let (_, version) = bench.cache.policies();
+    bench.cache.set_policies(rules, Some(version), "test", "edit").await.unwrap();
+    let asked = bench.foreground.gets().len();
+    assert_eq!(bench.get("key").await.unwrap(), body);
+    assert_eq!(bench.foreground.gets().len(), asked + 1);
+}
+
+/// The copy leaves the cache while it is read.
+#[tokio::test]
+async fn pages_that_cannot_be_kept_are_not_fetched_for_each_piece() {
+    let bench = Bench::new(WriteMode::WriteBack).await;
+    let body = partial_copy(&bench).await;
+    let _held = answers_that_hold_all_memory(&bench).await;
+    let asked = bench.foreground.gets().len();
+    let answer = bench.open_get("key", None).await.unwrap().stream;
+    let key = object_key(&path("key"));
+    let generation = bench.store.peek(&key).unwrap().generation();
+    assert!(bench.store.evict(&key, generation));
+    assert_eq!(collect(answer).await.unwrap(), body);
+    let size = body.len() as u64;
+    let gets = bench.foreground.gets().into_iter().skip(asked);
+    let fetched: u64 = gets.map(|(_, range)| range.map_or(size, |range| range.len())).sum();
+    assert!(fetched < 2 * size, "{fetched} bytes of {size}");
+}
+
 /// The client has named no condition: "precondition failed" would tell it not to try again.
 #[tokio::test]
 async fn a_copy_whose_source_changes_can_be_tried_again() {
@@ -428,7 +478,8 @@ async fn a_copy_whose_source_changes_can_be_tried_again() {
     let old = remote_object(&bench, "source");
     bench.get_range("source", 0, PAGE - 1).await.unwrap();
     bench.foreground.set(Way::HoldReads);
-    let (cache, request) = (bench.cache.clone(), copy());
+    // With tags of its own, it does not ask about the source before.
+    let (cache, request) = (bench.cache.clone(), CopyObject { replace_tags: Some(Tags::default()), ..copy() });
     let copying = forebay_env::spawn(async move { cache.copy(request).await });
     until("the next pages are asked for", || bench.foreground.waiting() > 0).await;
     let new = pattern(8, old.len());

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use forebay_cache::{
-    Attributes, Cache, CompletePart, Conditions, CopyId, ErrorKind, Fate, HeldBytes, NewCopy, PartPage, PutObject,
-    UploadRef, Written,
+    Attributes, Cache, CompletePart, Conditions, CopyId, ErrorKind, Fate, HeldBytes, JobFinding, JobKind, NewCopy,
+    PartPage, PutObject, UploadRef, Written,
 };
 use forebay_catalog::records::{self, ObjectRecord, PartRecord};
 use forebay_catalog::{SlotCount, SlotSet};
@@ -20,6 +20,7 @@ use crate::held::{Answer, Others, THERE};
 use crate::multipart::{PART, complete, completion, create, put_part, small_parts};
 use crate::reads::small_pages;
 use crate::support::gate::Way;
+use crate::support::jobs::{findings, request, start, told};
 use crate::support::{self, Bench, HERE, Setup, collect, kind, others_go_on, path, pattern, until};
 
 /// A worker that is the home of all keys and another one that is the home of none.
@@ -42,6 +43,11 @@ async fn holder(name: &'static str, others: &Others, setup: Setup) -> Bench {
 
 /// The under store takes nothing.
 async fn pair_of(setup: Setup, holders: Setup) -> Pair {
+    pair_and_homes(setup, holders).await.0
+}
+
+/// And whom the other worker asks.
+async fn pair_and_homes(setup: Setup, holders: Setup) -> (Pair, Others) {
     let (others, homes) = (Others::new(), Others::new());
     let there = holder(THERE, &homes, holders).await;
     others.answer(THERE, Answer::From(there.cache.clone()));
@@ -49,7 +55,7 @@ async fn pair_of(setup: Setup, holders: Setup) -> Pair {
     let here = Setup { worker: Some((HERE, Arc::new(others.clone()))), slots, ..setup }.policy(two).open().await;
     homes.answer(HERE, Answer::From(here.cache.clone()));
     here.background.set(Way::Closed);
-    Pair { here, there, others }
+    (Pair { here, there, others }, homes)
 }
 
 async fn pair() -> Pair {
@@ -89,6 +95,28 @@ async fn a_write_is_on_two_workers_before_it_is_acknowledged() {
     here.background.set(Way::Open);
     here.drain().await;
     there.advancing("nobody wants it any more", || there.cache.status().pinned_bytes == 0).await;
+}
+
+/// A copy is about to go, or is that of another worker.
+#[tokio::test]
+async fn what_stays_is_counted_at_its_home_alone() {
+    let Pair { here, there, .. } = pair().await;
+    let size = 100_000;
+    here.put("dirty", pattern(1, size)).await.unwrap();
+    let upload = create(&here, "uploaded").await;
+    let part = put_part(&here, &upload, 1, size).await;
+    there.advancing("the copies are shown", || there.cache.status().pinned_bytes >= 2 * size as u64).await;
+    let kept = || here.cache.status().kept_bytes;
+    assert!((size as u64..size as u64 + 1000).contains(&kept()), "{}", kept());
+    assert_eq!(there.cache.status().kept_bytes, 0);
+    complete(&here, &upload, &[part]).await.unwrap();
+    assert_eq!(kept(), 0, "it goes to the under store");
+    here.cache.set_policies(vec![support::rule("/", WriteMode::Transient)], None, "test", "edit").await.unwrap();
+    here.put("transient", pattern(2, size)).await.unwrap();
+    assert_eq!(kept(), size as u64);
+    assert_eq!(there.cache.status().kept_bytes, 0);
+    here.delete("transient").await.unwrap();
+    assert_eq!(kept(), 0);
 }
 
 #[tokio::test]
@@ -856,4 +884,70 @@ async fn bytes_that_are_damaged_everywhere_are_an_error() {
     others.answer(THERE, Answer::From(there.cache.clone()));
     assert_eq!(here.get("key").await.unwrap(), body);
     assert_eq!(here.cache.status().missing_objects, 0);
+}
+
+/// What a scrub finds here. The job goes on, as the other worker does no share of it.
+async fn scrubbed(bench: &Bench) -> Vec<JobFinding> {
+    let id = start(bench, request(JobKind::Scrub, "/")).await;
+    let first = records::job_finding_key(&id, 0);
+    bench.advancing("the damage is found", || bench.store.value(&first).is_some()).await;
+    findings(bench, &id).await
+}
+
+#[tokio::test]
+async fn a_scrub_replaces_a_damaged_copy_with_the_bytes_of_its_home() {
+    let Pair { here, there, .. } = pair_on_disk().await;
+    let body = pattern(3, 1000);
+    here.put("key", body.clone()).await.unwrap();
+    let id = copy_of("key", record(&here, "key").generation);
+    let is_shown = || there.store.peek(&id.key).is_some();
+    there.advancing("the copy is shown", is_shown).await;
+    assert!(there.damage(&body[600..632]).await > 0);
+    let found = scrubbed(&there).await;
+    assert_eq!(told(&found), [("/bucket/key", "corrupt")]);
+    assert!(found[0].detail.contains("replaced with the bytes of another worker"), "{}", found[0].detail);
+    assert_eq!(given(&there.cache, &id).await.unwrap(), body);
+    there.advancing("the other copy is shown", is_shown).await;
+    assert_eq!(given(&there.cache, &id).await.unwrap(), body);
+    assert_eq!(there.cache.has_copies(std::slice::from_ref(&id)), [true]);
+}
+
+#[tokio::test]
+async fn a_damaged_copy_counts_as_none_and_another_one_is_sent() {
+    let (Pair { here, there, others }, homes) = pair_and_homes(small_pages(), small_pages()).await;
+    let body = pattern(3, 1000);
+    here.put("key", body.clone()).await.unwrap();
+    let id = copy_of("key", record(&here, "key").generation);
+    let is_shown = || there.store.peek(&id.key).is_some();
+    there.advancing("the copy is shown", is_shown).await;
+    assert!(there.damage(&body[600..632]).await > 0);
+    homes.answer(HERE, Answer::Nothing);
+    let found = scrubbed(&there).await;
+    assert!(found[0].detail.contains("counted as no copy, and kept"), "{}", found[0].detail);
+    assert!(is_shown(), "nobody has given other bytes");
+    let has = || there.cache.has_copies(std::slice::from_ref(&id)) == [true];
+    assert!(!has());
+    homes.answer(HERE, Answer::From(here.cache.clone()));
+    // The copies are counted when a worker starts again.
+    others.life.store(1, Ordering::Relaxed);
+    here.advancing("another one is sent", has).await;
+    here.advancing("it is safe", || here.cache.status().under_replicated == 0).await;
+    there.advancing("the other copy is shown", is_shown).await;
+    assert_eq!(given(&there.cache, &id).await.unwrap(), body);
+}
+
+/// Their records are at the home of the upload alone.
+#[tokio::test]
+async fn a_scrub_reads_copies_of_parts() {
+    let Pair { here, there, .. } = pair_of(small_parts(WriteMode::WriteBack), small_parts(WriteMode::WriteBack)).await;
+    let upload = create(&here, "key").await;
+    put_part(&here, &upload, 1, PART).await;
+    let key = records::part_key(&upload.upload_id, 1);
+    let generation = PartRecord::decode(&here.store.value(&key).unwrap().value).unwrap().generation;
+    there.advancing("the part is shown", || there.store.peek(&key).is_some()).await;
+    assert!(there.damage(&pattern(1, PART)[600..632]).await > 0);
+    let found = scrubbed(&there).await;
+    assert_eq!(told(&found), [("/", "corrupt")]);
+    assert!(found[0].detail.starts_with(&format!("part 1 of the upload {}", upload.upload_id)), "{}", found[0].detail);
+    assert_eq!(there.cache.has_copies(&[CopyId { key, generation }]), [false]);
 }

@@ -785,3 +785,59 @@ async fn doubts_outlast_another_directory_that_is_forgotten() {
     bench.reopen().await;
     assert_eq!(kind(bench.put("through/key", "value").await), Some(ErrorKind::SlowDown));
 }
+
+/// The under store has carried it out, and the process was killed before it could record that.
+#[tokio::test]
+async fn a_delete_that_is_sent_again_after_a_crash_deletes_nothing_of_others() {
+    let mut bench = Bench::new(WriteMode::WriteBack).await;
+    bench.put("key", "base").await.unwrap();
+    bench.drain().await;
+    bench.background.set(Way::Late);
+    bench.delete("key").await.unwrap();
+    until("the delete got no answer", || bench.background.stragglers() == 1).await;
+    bench.background.land().await.unwrap();
+    bench.under.put_outside("key", "theirs".into());
+    bench.kill().await;
+    bench.drain().await;
+    assert_eq!((bench.under("key").unwrap(), bench.get("key").await.unwrap()), ("theirs".into(), "theirs".into()));
+}
+
+/// Within the time for which it would have been known without the restart.
+#[tokio::test]
+async fn what_was_known_before_a_clean_stop_is_known_afterwards() {
+    for (is_old, expected) in [(false, ("theirs", 1)), (true, ("ours", 0))] {
+        let mut bench = Bench::new(WriteMode::WriteBack).await;
+        for key in ["put", "deleted"] {
+            bench.put(key, "base").await.unwrap();
+        }
+        bench.drain().await;
+        // What the first restart has taken over outlasts the second one.
+        bench.restart().await;
+        bench.restart().await;
+        if is_old {
+            bench.age_metadata();
+        }
+        for key in ["put", "deleted"] {
+            bench.under.put_outside(key, "theirs".into());
+        }
+        bench.put("put", "ours").await.unwrap();
+        bench.delete("deleted").await.unwrap();
+        bench.drain().await;
+        assert_eq!((bench.under("put").unwrap(), bench.cache.status().conflicts), (expected.0.into(), expected.1));
+        assert_eq!(bench.under("deleted").is_none(), is_old);
+    }
+}
+
+/// An older copy may be back, which a write of ours had replaced.
+#[tokio::test]
+async fn nothing_is_known_after_a_crash() {
+    let mut bench = Bench::new(WriteMode::WriteBack).await;
+    bench.put("key", "base").await.unwrap();
+    bench.drain().await;
+    bench.restart().await;
+    bench.kill().await;
+    bench.under.put_outside("key", "theirs".into());
+    bench.put("key", "ours").await.unwrap();
+    bench.drain().await;
+    assert_eq!((bench.under("key").unwrap(), bench.cache.status().conflicts), ("ours".into(), 0));
+}

@@ -3,16 +3,16 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use forebay_cache::{Conditions, DeletionStep, ErrorKind};
+use forebay_cache::{Conditions, DeletionStep, ErrorKind, GetObject};
 use forebay_catalog::records::{self, BucketRecord, PolicyRecord};
 use forebay_catalog::{Slot, SlotCount, SlotSet};
 use forebay_store::{Commit, ValueWrite};
-use forebay_types::{BucketName, Durability, ObjectPath, PolicyRule, WriteMode};
+use forebay_types::{BucketName, Durability, ObjectPath, Period, PolicyRule, WriteMode};
 use forebay_ufs::BucketRoot;
 use forebay_ufs::memory::{MemoryRoot, Mood};
 
 use crate::buckets::{put_of, with_late_root};
-use crate::support::{Bench, Others, Setup, incoming, kind, path, rule, until};
+use crate::support::{Bench, Others, Setup, collect, incoming, kind, path, rule, until};
 
 async fn open(setup: Setup) -> (Bench, Arc<Others>) {
     let others = Arc::<Others>::default();
@@ -102,6 +102,50 @@ async fn buckets_of_another_worker_are_known_and_forgotten() {
     assert!(!bench.cache.bucket_exists(&name("deleted")).await.unwrap());
 }
 
+/// This worker was not asked to forget them, or could not.
+#[tokio::test]
+async fn copies_go_with_a_bucket_that_another_worker_has_deleted() {
+    let root = MemoryRoot::default();
+    let setup = Setup { root: Some(Arc::new(root.clone())), ..Setup::new(WriteMode::WriteThrough) };
+    let (bench, others) = open(setup).await;
+    for body in ["former", "next"] {
+        root.create(&name("made")).await.unwrap();
+        root.bucket(&name("made")).unwrap().put_outside("key", body.into());
+        change(&bench, &others, bucket("made", Some(BucketRecord::Open))).await;
+        bench.cache.follow_shared().await.unwrap();
+        let path = ObjectPath::parse("made", "key").unwrap();
+        let found = bench.cache.get(GetObject::whole(path)).await.unwrap();
+        assert_eq!(collect(found.stream).await.unwrap(), body);
+        change(&bench, &others, bucket("made", Some(BucketRecord::Deleting(7)))).await;
+        bench.cache.follow_shared().await.unwrap();
+        root.bucket(&name("made")).unwrap().delete_outside("key");
+        root.delete(&name("made")).await.unwrap();
+        change(&bench, &others, bucket("made", None)).await;
+        bench.cache.follow_shared().await.unwrap();
+    }
+}
+
+/// A disk that is not mounted, or a gateway, hides a bucket from another worker, which takes its record away.
+#[tokio::test]
+async fn copies_stay_when_the_record_of_a_bucket_goes_without_a_deletion() {
+    let root = MemoryRoot::default();
+    let setup = Setup { root: Some(Arc::new(root.clone())), ..Setup::new(WriteMode::WriteThrough) };
+    let setup = setup.policy(|rule| rule.metadata_ttl = Some(Period::from_secs(3600)));
+    let (bench, others) = open(setup).await;
+    root.create(&name("made")).await.unwrap();
+    let under = root.bucket(&name("made")).unwrap();
+    for body in ["value", "not asked for"] {
+        under.put_outside("key", body.into());
+        change(&bench, &others, bucket("made", Some(BucketRecord::Open))).await;
+        bench.cache.follow_shared().await.unwrap();
+        let path = ObjectPath::parse("made", "key").unwrap();
+        let found = bench.cache.get(GetObject::whole(path)).await.unwrap();
+        assert_eq!(collect(found.stream).await.unwrap(), "value");
+        change(&bench, &others, bucket("made", None)).await;
+        bench.cache.follow_shared().await.unwrap();
+    }
+}
+
 /// In a cluster of one, so that it can be asked for a step of a deletion.
 fn home_of_all() -> Setup {
     let slots = SlotSet::none(SlotCount::new(8).expect("slots")).others();
@@ -178,6 +222,21 @@ async fn a_deletion_that_nobody_ends_is_ended_after_two_minutes() {
         bench.clock.advance(Duration::from_millis(1));
         assert_eq!(put().await, is_deleted.then_some(ErrorKind::NoSuchBucket));
     }
+}
+
+/// The request to the under store may land that long after it was sent.
+#[tokio::test]
+async fn a_deletion_that_nobody_ends_is_not_ended_before_it_is_settled() {
+    let setup = home_of_all().settings(|settings| settings.settle_time = Period::from_secs(600));
+    let (bench, others) = open(Setup { root: Some(Arc::new(MemoryRoot::default())), ..setup }).await;
+    bench.cache.create_bucket(&name("made")).await.unwrap();
+    change(&bench, &others, bucket("made", Some(BucketRecord::Deleting(7)))).await;
+    bench.cache.follow_shared().await.unwrap();
+    let put = async || kind(bench.cache.put(put_of("key", incoming("value".into()))).await);
+    bench.clock.advance(Duration::from_secs(660));
+    assert_eq!(put().await, Some(ErrorKind::Unavailable));
+    bench.clock.advance(Duration::from_millis(1));
+    assert_eq!(put().await, None);
 }
 
 #[tokio::test]

@@ -316,6 +316,44 @@ async fn persist_verify_free_and_scrub_end_when_all_workers_have_done_their_shar
     assert_eq!(loaded(&bench), 0);
 }
 
+/// How often a share of a job that frees was done here.
+fn freed(bench: &Bench) -> f64 {
+    bench.metric("forebay_jobs_ended_total{kind=\"free\",state=\"done\"}")
+}
+
+/// The worker may have taken copies over from another one that has not freed them yet.
+#[tokio::test]
+async fn slots_that_are_gained_are_freed_again() {
+    let others = Others::new();
+    let bench = half_a_cluster(&others).await;
+    others.answer(THERE, Answer::Nothing);
+    let id = start(&bench, request(JobKind::Free, "/")).await;
+    has_passed(&bench, &id, 1).await;
+    bench.cache.gain(&half().others()).await.expect("gained");
+    bench.advancing("they are freed again", || freed(&bench) == 2.0).await;
+    has_passed(&bench, &id, 1).await;
+    bench.pass_seconds(3).await;
+    assert_eq!((freed(&bench), has_ended(&bench, &id)), (2.0, false));
+}
+
+#[tokio::test]
+async fn slots_that_are_gained_during_a_pass_are_freed_again() {
+    let others = Others::new();
+    let bench = half_a_cluster(&others).await;
+    others.answer(THERE, Answer::Nothing);
+    bench.foreground.set(Way::HoldReads);
+    for _ in 0..2 {
+        start(&bench, request(JobKind::Load, "/bucket/")).await;
+    }
+    until("two run", || bench.metric("forebay_jobs_running") == 2.0).await;
+    let id = start(&bench, request(JobKind::Free, "/")).await;
+    until("its pass has begun", || bench.metric("forebay_jobs_queued") == 1.0).await;
+    bench.cache.gain(&half().others()).await.expect("gained");
+    bench.foreground.set(Way::Open);
+    bench.advancing("they are freed again", || freed(&bench) == 2.0).await;
+    has_passed(&bench, &id, 1).await;
+}
+
 /// Disks are those of the workers that live.
 #[tokio::test]
 async fn a_job_about_disks_waits_for_each_worker_that_lives() {

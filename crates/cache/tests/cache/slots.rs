@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use forebay_cache::{Access, Conditions, CopyObject, ErrorKind, Needs};
+use forebay_cache::{Access, CacheState, Conditions, CopyObject, ErrorKind, ListObjects, Needs};
 use forebay_catalog::{SlotCount, SlotSet, records};
 use forebay_env::Clock;
 use forebay_store::{Commit, ValueWrite};
@@ -296,6 +296,52 @@ async fn copies_and_deletes_wait_for_a_key_that_is_at_home_nowhere() {
     }
     assert_eq!(here.get(&target).await.unwrap(), "value");
     assert_eq!(kind(there.get("source").await), Some(ErrorKind::NotFound));
+}
+
+#[tokio::test]
+async fn operators_are_shown_what_moves_once_it_has_a_home() {
+    let (slots, _) = slot_of("moves");
+    let setup = || Setup::new(WriteMode::WriteBack);
+    let there = Setup { worker: Some((THERE, Arc::new(Others::new()))), slots: Some(slots.clone()), ..setup() };
+    let there = there.open().await;
+    there.background.set(Way::Closed);
+    there.put("moves", "value").await.unwrap();
+    let homes = Others::new();
+    let here = Setup { worker: Some((HERE, Arc::new(homes.clone()))), slots: Some(slots.others()), ..setup() };
+    let here = here.open().await;
+    let list = || {
+        let (cache, bucket) = (here.cache.clone(), BucketName::new(BUCKET).expect("bucket"));
+        let request = ListObjects { limit: 10, ..ListObjects::default() };
+        forebay_env::spawn(async move { cache.list_cached(&bucket, &request).await.map(|page| page.objects[0].state) })
+    };
+    let detail = || {
+        let cache = here.cache.clone();
+        forebay_env::spawn(async move { cache.object_detail(&path("moves")).await.map(|detail| detail.state) })
+    };
+    let wait = async |milliseconds| {
+        for _ in 0..milliseconds / 50 {
+            others_go_on().await;
+            here.clock.advance(Duration::from_millis(50));
+        }
+        others_go_on().await;
+    };
+    for begin in [&list as &dyn Fn() -> _, &detail] {
+        // It has the records of the key, and nobody knows yet that it is the home.
+        homes.answer(THERE, Answer::Damaged(there.cache.clone()));
+        let refused = begin();
+        wait(1400).await;
+        assert!(!refused.is_finished());
+        wait(200).await;
+        let error = refused.join().await.unwrap_err();
+        assert_eq!(error.kind, ErrorKind::Moved);
+        assert_eq!(error.to_string(), format!("{} moves between workers at present; try again", path("moves")));
+        let waiting = begin();
+        wait(500).await;
+        assert!(!waiting.is_finished());
+        homes.answer(THERE, Answer::From(there.cache.clone()));
+        wait(50).await;
+        assert_eq!(waiting.join().await.unwrap(), CacheState::Dirty);
+    }
 }
 
 /// A client that completes the upload with the parts of a list must not get a shorter object.

@@ -1,16 +1,20 @@
 //! What the under store refuses for good: it is told, a way leads out, and more of its kind is not acknowledged.
 
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
 use bytes::Bytes;
 use forebay_cache::{
-    Attributes, CompletePart, CompleteUpload, Conditions, ErrorKind, ListObjects, PutObject, Result, Undeliverable,
-    UndeliverableChange, UploadRef, Written,
+    Attributes, CompletePart, CompleteUpload, Conditions, ErrorKind, ListObjects, PutObject, Result, SlotCount,
+    SlotSet, Undeliverable, UndeliverableChange, UploadRef, Written,
 };
 use forebay_types::{BucketName, ObjectPath, StorageState, SystemHeaders, WriteMode};
 use forebay_ufs::ErrorKind as UfsKind;
 use forebay_ufs::memory::Mood;
 
+use crate::held::{Answer, Others, THERE};
 use crate::support::gate::Way;
-use crate::support::{BUCKET, Bench, create_upload, incoming, kind, path, rule};
+use crate::support::{BUCKET, Bench, HERE, Setup, create_upload, incoming, kind, path, rule};
 
 /// As MinIO does, and a class that it does not know.
 fn refuses(key: &str, class: Option<&str>) -> Option<UfsKind> {
@@ -347,4 +351,106 @@ async fn pages_of_the_list_are_in_order_and_of_one_place() {
     }
     assert_eq!(pages, [vec!["/bucket/d1//1", "/bucket/d1//3"], vec!["/bucket/d1//5"]]);
     assert_eq!(kind(bench.cache.undeliverable("bucket", None, 1).await), Some(ErrorKind::InvalidArgument));
+}
+
+/// Two workers before one under store that refuses some objects.
+struct Two {
+    here: Bench,
+    there: Bench,
+    /// Whom the first one asks.
+    others: Others,
+    /// The slots that are at home at the first one; the rest is at home at the second one.
+    slots: SlotSet,
+}
+
+impl Two {
+    async fn open() -> Self {
+        let mut slots = SlotSet::none(SlotCount::new(8).expect("slots"));
+        slots.count().all().take(4).for_each(|slot| slots.insert(slot));
+        let (others, homes) = (Others::new(), Others::new());
+        let setup = |name, asked: &Others, slots| Setup {
+            worker: Some((name, Arc::new(asked.clone()) as _)),
+            slots: Some(slots),
+            ..Setup::new(WriteMode::WriteBack)
+        };
+        let here = setup(HERE, &others, slots.clone()).open().await;
+        here.under.refuse_objects(Some(refuses));
+        let there = Setup { under: Some(here.under.clone()), ..setup(THERE, &homes, slots.others()) }.open().await;
+        others.answer(THERE, Answer::From(there.cache.clone()));
+        homes.answer(HERE, Answer::From(here.cache.clone()));
+        Self { here, there, others, slots }
+    }
+
+    /// Names in these slots.
+    fn names(slots: &SlotSet, prefix: &str, count: usize) -> Vec<String> {
+        let names = (0..).map(|number| format!("{prefix}{number:03}"));
+        names.filter(|name| slots.has_path(&path(name))).take(count).collect()
+    }
+
+    /// Objects with these names that the under store has refused.
+    async fn refused(&self, names: &[String]) -> Vec<Undeliverable> {
+        let both = [&self.here, &self.there];
+        both.iter().for_each(|bench| bench.background.set(Way::Closed));
+        for name in names {
+            self.here.put(name, format!("of {name}")).await.expect("nobody knows yet");
+        }
+        both.iter().for_each(|bench| bench.background.set(Way::Open));
+        for bench in both {
+            let all_are_told = || bench.cache.status().undeliverable == bench.cache.status().dirty_objects;
+            bench.advancing("all are undeliverable", all_are_told).await;
+        }
+        all(&self.here).await
+    }
+}
+
+fn generation(told: &[Undeliverable], key: &str) -> u64 {
+    let found = told.iter().find(|told| told.path == format!("/{BUCKET}/{key}"));
+    found.expect("it is told").generation
+}
+
+#[tokio::test]
+async fn any_worker_of_a_cluster_tells_what_is_undeliverable_anywhere() {
+    let two = Two::open().await;
+    let (own, away) = (Two::names(&two.slots, "a//", 6), Two::names(&two.slots.others(), "a//", 6));
+    two.refused(&[own.clone(), away.clone()].concat()).await;
+    let mut expected: Vec<_> = own.iter().chain(&away).map(|key| format!("/{BUCKET}/{key}")).collect();
+    expected.sort();
+    for bench in [&two.here, &two.there] {
+        let (mut told, mut after) = (Vec::new(), None);
+        loop {
+            let page = bench.cache.undeliverable("/", after.as_ref(), 5).await.unwrap();
+            assert!(page.objects.len() <= 5 && page.unanswered.is_empty());
+            told.extend(page.objects.into_iter().map(|told| told.path));
+            let Some(next) = page.next else { break };
+            after = Some(path(next.strip_prefix(&format!("/{BUCKET}/")).unwrap()));
+        }
+        assert_eq!(told, expected);
+    }
+    two.others.answer("silent", Answer::Nothing);
+    let page = two.here.cache.undeliverable("/", None, 1000).await.unwrap();
+    assert_eq!((page.objects.len(), page.unanswered), (12, vec!["silent".to_owned()]));
+    two.others.are_unknown.store(true, Ordering::Relaxed);
+    assert_eq!(kind(two.here.cache.undeliverable("/", None, 1000).await), Some(ErrorKind::Unavailable));
+}
+
+#[tokio::test]
+async fn the_home_of_an_undeliverable_object_ends_it_whichever_worker_is_asked() {
+    let two = Two::open().await;
+    let (own, away) = (Two::names(&two.slots, "a//", 2), Two::names(&two.slots.others(), "a//", 4));
+    let (to_own, to_away) = (Two::names(&two.slots, "b/", 1), Two::names(&two.slots.others(), "b/", 2));
+    let told = two.refused(&[own.clone(), away.clone()].concat()).await;
+    let cache = &two.here.cache;
+    cache.keep_undeliverable(&path(&away[0]), generation(&told, &away[0])).await.unwrap();
+    assert_eq!(two.there.state(&away[0]).await, StorageState::Transient);
+    cache.discard_undeliverable(&path(&away[1]), generation(&told, &away[1])).await.unwrap();
+    assert_eq!(kind(two.there.get(&away[1]).await), Some(ErrorKind::NotFound));
+    for (key, to) in [(&own[0], &to_away[0]), (&away[2], &to_own[0]), (&away[3], &to_away[1])] {
+        cache.rename_undeliverable(&path(key), generation(&told, key), &path(to)).await.unwrap();
+        assert_eq!(two.here.get(to).await.unwrap(), format!("of {key}"));
+        assert_eq!(kind(two.there.get(key).await), Some(ErrorKind::NotFound));
+    }
+    let left: Vec<_> = all(&two.there).await.into_iter().map(|told| told.path).collect();
+    assert_eq!(left, [format!("/{BUCKET}/{}", own[1])]);
+    let taken = cache.rename_undeliverable(&path(&own[1]), generation(&told, &own[1]), &path(&to_away[0])).await;
+    assert_eq!(kind(taken), Some(ErrorKind::PreconditionFailed));
 }

@@ -27,6 +27,10 @@ pub const UNDER_STORES_KEY: &[u8] = b"under_stores";
 /// Where the buckets were at the last start of this worker, which its copies are from. JSON.
 pub const COPIES_KEY: &[u8] = b"copies_of";
 
+/// When clean copies were last known to be what the under store has, as of the last clean stop of a worker that is
+/// alone: see the cache's `read/validity.rs`.
+pub const KNOWN_COPIES_KEY: &[u8] = b"known_copies";
+
 /// The path policies of the configuration at the last start of a worker of a cluster.
 pub const CONFIGURED_POLICIES_KEY: &[u8] = b"configured_policies";
 
@@ -76,6 +80,19 @@ pub fn parse_bucket_key(key: &[u8]) -> Option<BucketName> {
 
 pub fn all_buckets_range() -> (Bytes, Bytes) {
     range_of("b/")
+}
+
+/// The key of a [`MarkRecord`](super::MarkRecord).
+pub fn mark_key(bucket: &BucketName) -> Bytes {
+    format!("m/{bucket}").into()
+}
+
+pub fn parse_mark_key(key: &[u8]) -> Option<BucketName> {
+    BucketName::new(std::str::from_utf8(key).ok()?.strip_prefix("m/")?).ok()
+}
+
+pub fn all_marks_range() -> (Bytes, Bytes) {
+    range_of("m/")
 }
 
 pub fn object_key(path: &ObjectPath) -> Bytes {

@@ -3,7 +3,9 @@
 use forebay_types::ObjectPath;
 use twox_hash::XxHash3_64;
 
-use super::keys::{CONFIGURED_POLICIES_KEY, COPIES_KEY, DOUBT_KEY, GENERATION_BASE_KEY, LAST_WRITE_KEY, SETTLED_KEY};
+use super::keys::{
+    CONFIGURED_POLICIES_KEY, COPIES_KEY, DOUBT_KEY, GENERATION_BASE_KEY, KNOWN_COPIES_KEY, LAST_WRITE_KEY, SETTLED_KEY,
+};
 
 /// Who changes a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,9 +56,13 @@ pub fn scope(key: &[u8]) -> Scope {
         [b'p', b'/', rest @ ..] => Scope::Path(hash_in(without_last(rest, b'/'))),
         // A job of a worker that is alone, or a worker's share of a job.
         [b'j', b'/', ..] | [b'j', b'f', b'/', ..] => Scope::Worker,
-        GENERATION_BASE_KEY | DOUBT_KEY | SETTLED_KEY | LAST_WRITE_KEY | CONFIGURED_POLICIES_KEY | COPIES_KEY => {
-            Scope::Worker
-        }
+        GENERATION_BASE_KEY
+        | DOUBT_KEY
+        | SETTLED_KEY
+        | LAST_WRITE_KEY
+        | CONFIGURED_POLICIES_KEY
+        | COPIES_KEY
+        | KNOWN_COPIES_KEY => Scope::Worker,
         _ => Scope::Cluster,
     }
 }
@@ -109,11 +115,13 @@ mod tests {
         for key in [GENERATION_BASE_KEY, DOUBT_KEY, SETTLED_KEY, LAST_WRITE_KEY, CONFIGURED_POLICIES_KEY, COPIES_KEY] {
             assert_eq!(scope(key), Scope::Worker);
         }
+        assert_eq!(scope(KNOWN_COPIES_KEY), Scope::Worker);
         for key in [job_key("id"), job_finding_key("id", 3)] {
             assert_eq!(scope(&key), Scope::Worker);
         }
-        let bucket = bucket_key(&BucketName::new("bucket").unwrap());
-        for key in [policy_key(), policy_version_key(3), bucket, cluster_job_key("id")] {
+        let bucket = BucketName::new("bucket").unwrap();
+        let (bucket, mark) = (bucket_key(&bucket), mark_key(&bucket));
+        for key in [policy_key(), policy_version_key(3), bucket, mark, cluster_job_key("id")] {
             assert_eq!(scope(&key), Scope::Cluster);
         }
         assert_eq!(scope(RESTORED_KEY), Scope::Cluster);

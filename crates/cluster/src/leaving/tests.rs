@@ -2,13 +2,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use forebay_catalog::{SlotSet, Versioned};
+use forebay_catalog::{SlotSet, Versioned, records};
 use forebay_env::Clock;
+use forebay_env::sync::atomic::Ordering;
 use tokio::sync::Semaphore;
 
 use super::*;
 use crate::ClusterSettings;
 use crate::failure_detector::SharedDetector;
+use crate::layout::record_key;
 use crate::placement::Placement;
 use crate::slots_seen::SlotsSeen;
 use crate::stream::Stream;
@@ -132,7 +134,7 @@ async fn two_workers_that_are_drained_at_the_same_time_do_not_both_go() {
     let (of_first, of_second) = (id("w1"), id("w2"));
     let waits = async { second.ownership().drain(&of_first).await };
     let meanwhile = async {
-        while second.ground.engine.asked.load(forebay_env::sync::atomic::Ordering::SeqCst) < 3 {
+        while second.ground.engine.asked.load(Ordering::SeqCst) < 3 {
             tokio::task::yield_now().await;
         }
         first.ownership().drain(&of_second).await.expect("the other one stays");
@@ -163,6 +165,63 @@ async fn a_worker_that_has_left_is_removed_and_joins_again_as_any_other() {
     assert!(second.view().await.moves.take.others().is_empty());
     Worker::begin(&ground, "w1", 3).await;
     assert_eq!((second.state_of("w1").await, second.view().await.removed), (Some(MemberState::Live), [].into()));
+}
+
+/// Nobody else would ever delete them, and they take space in the engine.
+#[tokio::test]
+async fn what_a_worker_has_noted_of_jobs_goes_with_it() {
+    for is_drained in [false, true] {
+        let (_ground, first, second) = two().await;
+        let of = |worker: &str, key: &[u8]| record_key(key, &id(worker), CLUSTER.slots);
+        let findings = (0..250).map(|number| of("w1", &records::job_finding_key("7", number)));
+        let gone: Vec<Bytes> = findings.chain([of("w1", &records::job_key("7"))]).collect();
+        let kept = [of("w1", records::LAST_WRITE_KEY), of("w2", &records::job_key("7"))];
+        for keys in gone.chunks(100).chain([&kept[..]]) {
+            let write = |key: &Bytes| ValueWrite { key: key.clone(), value: Some("value".into()) };
+            first.stream.commit(keys.iter().map(write).collect()).await.unwrap();
+        }
+        if is_drained {
+            first.ownership().retire().await.unwrap();
+        }
+        first.ownership().leave().await.unwrap();
+        if !is_drained {
+            assert!(first.found(gone[0].clone()).await.is_some(), "it may start again");
+            second.ownership().remove(&id("w1")).await.unwrap();
+        }
+        for key in gone {
+            assert_eq!(second.found(key).await, None, "drained: {is_drained}");
+        }
+        for key in kept {
+            assert!(second.found(key).await.is_some(), "drained: {is_drained}");
+        }
+    }
+}
+
+/// The others need to know that it has stopped more than anybody needs the space.
+#[tokio::test]
+async fn a_drained_worker_on_a_slow_engine_stops_in_time_and_its_notes_go_when_it_is_removed() {
+    let (ground, first, second) = two().await;
+    let keys = [records::job_key("7"), records::job_finding_key("7", 0)];
+    let [job, finding] = keys.map(|key| record_key(&key, &id("w1"), CLUSTER.slots));
+    let write = |key: &Bytes| ValueWrite { key: key.clone(), value: Some("value".into()) };
+    first.stream.commit(vec![write(&job), write(&finding)]).await.unwrap();
+    first.ownership().retire().await.unwrap();
+    let engine = &first.ground.engine;
+    let (asked, all) = (engine.asked.load(Ordering::SeqCst), engine.gate.forget_permits(Semaphore::MAX_PERMITS));
+    let leaves = async { first.ownership().leave().await };
+    let meanwhile = async {
+        while engine.asked.load(Ordering::SeqCst) == asked {
+            tokio::task::yield_now().await;
+        }
+        ground.pass(FORGET_MAX).await;
+        engine.gate.add_permits(all);
+    };
+    let (left, ()) = tokio::join!(leaves, meanwhile);
+    left.unwrap();
+    assert_eq!(second.view().await.removed, [id("w1")].into());
+    assert!(second.found(finding.clone()).await.is_some());
+    assert!(matches!(second.ownership().remove(&id("w1")).await, Err(LeavingError::Gone(_))));
+    assert_eq!((second.found(job).await, second.found(finding).await), (None, None));
 }
 
 /// Nobody has taken its slots yet, and a transaction of it is on its way.

@@ -89,6 +89,10 @@ pub(crate) async fn join(
     let measured = MeasuredEngine::register(Arc::clone(&engine) as _, Arc::clone(&env.clock), registry);
     let catalog = HomeCatalog::open(env.clone(), store.clone(), Arc::new(measured), settings).await;
     let catalog = catalog.map_err(|error| Failure::Failed(format!("the cluster {}: {error}", cluster.name)))?;
+    // The key may have been replaced just before this worker was seen: see `rekey`.
+    if let Some(identity) = answered(cluster, env, || ClusterIdentity::load(engine.as_ref())).await? {
+        prove(cluster, &identity)?;
+    }
     tracing::info!(worker = router.own(), cluster = cluster.name, "joined the cluster");
     Ok(Joined {
         name: cluster.name.clone(),
@@ -138,7 +142,7 @@ async fn answered<T, F: Future<Output = forebay_catalog::Result<T>>>(
     }
 }
 
-fn engine(cluster: &Cluster, env: &Env) -> Result<EtcdEngine, Failure> {
+pub(super) fn engine(cluster: &Cluster, env: &Env) -> Result<EtcdEngine, Failure> {
     let endpoints = cluster.engine.as_deref().and_then(etcd_endpoints).expect("the configuration was checked");
     let password = || cluster.etcd_password.0.clone();
     let settings = EtcdSettings {
@@ -228,13 +232,13 @@ fn prove(cluster: &Cluster, of_cluster: &ClusterIdentity) -> Result<Identity, Fa
     }
 }
 
-fn given_key(cluster: &Cluster) -> Result<Option<ClusterKey>, Failure> {
-    cluster.key_file.as_deref().map(read_key).transpose()
+pub(super) fn given_key(cluster: &Cluster) -> Result<Option<ClusterKey>, Failure> {
+    cluster.key_file.as_deref().map(|file| read_key("cluster.key_file =", file)).transpose()
 }
 
-fn read_key(file: &Path) -> Result<ClusterKey, Failure> {
-    let refused =
-        |wrong: String| Failure::Refused(format!("cluster.key_file = {:?}: {wrong}", file.display().to_string()));
+/// `given`: how the file was given.
+pub(super) fn read_key(given: &str, file: &Path) -> Result<ClusterKey, Failure> {
+    let refused = |wrong: String| Failure::Refused(format!("{given} {:?}: {wrong}", file.display().to_string()));
     let text = std::fs::read_to_string(file).map_err(|error| refused(error.to_string()))?;
     ClusterKey::parse(&text).map_err(refused)
 }

@@ -4,7 +4,9 @@ mod drain;
 mod remove;
 mod seen;
 
-use clap::Subcommand;
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
 use forebay_admin::api::{ClusterStatus, ClusterWorker, WorkerState};
 use forebay_cache::UnavailableBytes;
 use forebay_types::Period;
@@ -13,7 +15,9 @@ use super::output::print;
 use super::status::pairs;
 use super::units::{age, count, counted, escaped, moment, size};
 use super::{Table, Target};
+use crate::cli::ServeOptions;
 use crate::client::Call;
+use crate::cluster::replace_cluster_key;
 use crate::failure::Failure;
 
 /// Older is what is shown while the engine does not answer: a worker looks twice a second.
@@ -44,6 +48,18 @@ pub(crate) enum ClusterCommand {
         #[arg(long, short)]
         yes: bool,
     },
+    /// Replaces the cluster key by the one in --cluster-key-file, while no worker of the cluster runs
+    Rekey(Box<RekeyOptions>),
+}
+
+/// The settings are those of `forebay serve`, of which only those of the cluster count.
+#[derive(Debug, Args)]
+pub(crate) struct RekeyOptions {
+    #[command(flatten)]
+    settings: ServeOptions,
+    /// File with the key until now [default: the key that etcd keeps]
+    #[arg(long, value_name = "FILE")]
+    old_key_file: Option<PathBuf>,
 }
 
 pub(super) fn cluster(command: &ClusterCommand, target: &Target) -> Result<(), Failure> {
@@ -54,6 +70,15 @@ pub(super) fn cluster(command: &ClusterCommand, target: &Target) -> Result<(), F
         }
         ClusterCommand::Drain { worker, wait, timeout } => drain::drain(target, worker, *wait, *timeout),
         ClusterCommand::Remove { worker, yes } => remove::remove(target, worker, *yes),
+        ClusterCommand::Rekey(options) => {
+            let config = crate::load_for_serve(&options.settings)?;
+            let had_another = replace_cluster_key(&config.cluster, options.old_key_file.as_deref())?;
+            print(if had_another {
+                "the key is replaced: start the workers with the new one"
+            } else {
+                "the cluster has the key of --cluster-key-file already: start the workers with it"
+            })
+        }
     }
 }
 

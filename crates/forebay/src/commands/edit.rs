@@ -103,17 +103,22 @@ fn apply(
     }
     ask_unless(yes, "apply?")?;
     let call = Call::new(Method::PUT, "policies").if_match(present.version.as_deref()).json(&after);
-    let answer = client.call(call).map_err(|error| match error {
-        CallError::Refused { status: StatusCode::PRECONDITION_FAILED, .. } => {
-            Failure::Refused("somebody else has changed the path policies meanwhile: nothing was applied".to_owned())
-        }
-        other => other.into(),
-    })?;
+    let answer = client.call(call).map_err(not_applied)?;
     eprintln!(
         "applied as version {}",
         answer.version.as_deref().map_or("?".to_owned(), |tag| escaped(tag.trim_matches('"')))
     );
     if target.is_json() { print(&answer.text) } else { Ok(()) }
+}
+
+/// Of a change that depends on the version of the rules that was read before the question.
+pub(super) fn not_applied(error: CallError) -> Failure {
+    match error {
+        CallError::Refused { status: StatusCode::PRECONDITION_FAILED, .. } => {
+            Failure::Refused("somebody else has changed the path policies meanwhile: nothing was applied".to_owned())
+        }
+        other => other.into(),
+    }
 }
 
 /// Asks at a terminal; scripts are not asked.

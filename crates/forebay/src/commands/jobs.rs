@@ -78,7 +78,7 @@ fn list_findings(client: &Client, id: &str, target: &Target) -> Result<(), Failu
 
 /// What a job has found, as far as the server keeps it.
 #[derive(Default)]
-pub(super) struct Findings(Vec<JobFinding>);
+pub(super) struct Findings(pub(super) Vec<JobFinding>);
 
 pub(super) fn findings(client: &Client, job: &Job) -> Result<Findings, Failure> {
     let mut all: Vec<JobFinding> = Vec::new();
@@ -119,7 +119,8 @@ impl Findings {
         }
     }
 
-    fn unlisted(&self, job: &Job) -> u64 {
+    /// Findings that are counted, and not among these.
+    pub(super) fn unlisted(&self, job: &Job) -> u64 {
         job.findings.saturating_sub(self.0.len() as u64)
     }
 }

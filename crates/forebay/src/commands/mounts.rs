@@ -16,8 +16,9 @@ pub(super) fn mounts(target: &Target) -> Result<(), Failure> {
     let answer = target.client()?.call(Call::get("under-stores"))?;
     let mounts: Vec<UnderStoreStatus> = answer.read()?;
     let shown = if target.is_json() { answer.text } else { table(&mounts) };
-    print(&shown)?;
-    verdict(&mounts)
+    let printed = print(&shown);
+    // A bad state counts even when nobody reads it.
+    verdict(&mounts).and(printed)
 }
 
 fn table(mounts: &[UnderStoreStatus]) -> String {
@@ -53,15 +54,15 @@ pub(super) fn health(target: &Target) -> Result<(), Failure> {
     let answer = target.client()?.call(Call::get("overview"))?;
     let Overview { notices, now_ms, .. } = answer.read()?;
     let critical = notices.iter().filter(|notice| notice.severity == Severity::Critical).count();
-    if target.is_json() {
-        print(&serde_json::to_string(&notices).expect("notices have text keys only"))?;
+    let printed = if target.is_json() {
+        print(&serde_json::to_string(&notices).expect("notices have text keys only"))
     } else if notices.is_empty() {
-        print("healthy")?;
+        print("healthy")
     } else {
-        print(&notice_table(&notices, now_ms))?;
-    }
+        print(&notice_table(&notices, now_ms))
+    };
     match critical {
-        0 => Ok(()),
+        0 => printed,
         1 => Err(Failure::Failed("1 critical notice".to_owned())),
         more => Err(Failure::Failed(format!("{more} critical notices"))),
     }

@@ -77,10 +77,11 @@ pub(super) fn policy(command: PolicyCommand, target: &Target) -> Result<(), Fail
         PolicyCommand::Delete { path } => delete(&client, &path),
         PolicyCommand::History { number } => history(&client, number, target),
         PolicyCommand::Rollback { number, yes } => {
-            edit::ask_unless(yes, &format!("bring the rules of version {number} back?"))?;
+            // Before the question: what others change while it stands is not undone.
             let before = client.call(Call::get("policies"))?;
-            let call = Call::new(Method::POST, "policies/rollback").json(&Rollback { version: number });
-            let answer = client.call(call)?;
+            edit::ask_unless(yes, &format!("bring the rules of version {number} back?"))?;
+            let call = Call::new(Method::POST, "policies/rollback").if_match(before.version.as_deref());
+            let answer = client.call(call.json(&Rollback { version: number })).map_err(edit::not_applied)?;
             if answer.version == before.version {
                 eprintln!("forebay: nothing has changed: the rules are already those of version {number}");
             }

@@ -66,7 +66,10 @@ pub(super) fn run(kind: JobKind, options: &RunOptions) -> Result<(), Failure> {
     let job: Job = answer.read()?;
     let findings = jobs::findings(&client, &job)?;
     let shown = if target.is_json() { answer.text } else { format!("{}{}", findings.text(&job), summary(&job)) };
-    print(&shown)?;
+    if let Err(unprinted) = print(&shown) {
+        // A bad end counts even when nobody reads what was found.
+        return verdict(&job, &findings).and(Err(unprinted));
+    }
     if job.progress.objects_seen == 0 && job.state == JobState::Done && kind != JobKind::Persist {
         eprintln!("forebay: nothing is under {}: is the path right?", escaped(&job.request.path));
     }
@@ -79,10 +82,10 @@ pub(super) fn run(kind: JobKind, options: &RunOptions) -> Result<(), Failure> {
 /// A user who persists everything before a machine goes away does not expect that some data stays only here.
 fn tell_what_stays(client: &Client) {
     let Ok(status) = client.read::<Status>(Call::get("status")) else { return };
-    if status.dirty_objects == 0 && status.pinned_bytes > 0 {
+    if status.kept_bytes > 0 {
         eprintln!(
             "forebay: {} remain only in this cache: transient objects, parts of open uploads or conflicts, which do not go to the under store",
-            size(status.pinned_bytes)
+            size(status.kept_bytes)
         );
     }
 }
@@ -190,15 +193,20 @@ fn verdict(job: &Job, findings: &Findings) -> Result<(), Failure> {
     match job.request.kind {
         // What these find is what differs or is damaged; other jobs find reasons to leave an object alone too.
         JobKind::Verify | JobKind::Scrub if job.findings > 0 => failed(counted(job.findings, "finding")),
-        // Of a dry run it is what was asked for.
-        JobKind::Persist if findings.has(&["conflict"]) => {
+        // Both kinds of its findings, conflicts and failures, say that something is not there. They are counted even
+        // where the worker that keeps them does not answer.
+        JobKind::Persist if job.findings > 0 => {
             failed("not everything is in the under store: see the findings".to_owned())
         }
+        // Of a dry run it is what was asked for.
         JobKind::Load if !job.request.dry_run && findings.has(&["exceeds-cache", "exceeds-quota", "too-large"]) => {
             failed("not all of it fits: see the findings".to_owned())
         }
         _ if job.progress.objects_failed > 0 => {
             failed(format!("{} failed", counted(job.progress.objects_failed, "object")))
+        }
+        JobKind::Load if !job.request.dry_run && findings.unlisted(job) > 0 => {
+            failed("not all findings are listed: some of it may not fit".to_owned())
         }
         JobKind::Load | JobKind::Free | JobKind::Persist | JobKind::Verify | JobKind::Scrub => Ok(()),
     }
@@ -206,7 +214,7 @@ fn verdict(job: &Job, findings: &Findings) -> Result<(), Failure> {
 
 #[cfg(test)]
 mod tests {
-    use forebay_cache::JobProgress;
+    use forebay_cache::{JobFinding, JobProgress};
 
     use super::*;
 
@@ -230,10 +238,8 @@ mod tests {
     fn only_differences_and_failures_are_bad_ends() {
         let end =
             |kind, state, failed, findings| verdict(&job(kind, state, failed, findings), &Findings::default()).is_ok();
-        for kind in [JobKind::Load, JobKind::Free, JobKind::Persist] {
-            assert!(end(kind, JobState::Done, 0, 3), "{kind:?}: says what it left alone");
-        }
-        for kind in [JobKind::Verify, JobKind::Scrub] {
+        assert!(end(JobKind::Free, JobState::Done, 0, 3), "it says what it left alone");
+        for kind in [JobKind::Persist, JobKind::Verify, JobKind::Scrub] {
             assert!(end(kind, JobState::Done, 0, 0) && !end(kind, JobState::Done, 0, 1), "{kind:?}");
         }
         for kind in [JobKind::Load, JobKind::Free, JobKind::Persist, JobKind::Verify, JobKind::Scrub] {
@@ -242,5 +248,20 @@ mod tests {
         let failed = verdict(&job(JobKind::Load, JobState::Failed, 0, 0), &Findings::default());
         let Err(Failure::Failed(line)) = failed else { panic!("{failed:?}") };
         assert_eq!(line, r"load of /b: disk\ngone");
+    }
+
+    #[test]
+    fn a_load_is_good_when_all_of_its_findings_are_known_and_harmless() {
+        let found = |count: usize, kind: &str| {
+            let finding = || JobFinding { path: "/b/".into(), kind: kind.into(), detail: String::new(), worker: None };
+            Findings(std::iter::repeat_with(finding).take(count).collect())
+        };
+        let load = job(JobKind::Load, JobState::Done, 0, 3);
+        assert!(verdict(&load, &found(3, "not-cached")).is_ok());
+        assert!(verdict(&load, &found(3, "too-large")).is_err());
+        assert!(verdict(&load, &found(2, "not-cached")).is_err(), "one is at a worker that does not answer");
+        let mut tried = load;
+        tried.request.dry_run = true;
+        assert!(verdict(&tried, &found(2, "too-large")).is_ok());
     }
 }

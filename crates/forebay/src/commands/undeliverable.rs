@@ -1,5 +1,6 @@
 //! `forebay undeliverable`.
 
+use std::collections::BTreeSet;
 use std::fmt;
 
 use clap::Subcommand;
@@ -88,12 +89,25 @@ struct Pages<'a> {
     path: &'a str,
     after: Option<String>,
     is_done: bool,
+    /// Workers that have not answered for some page.
+    unanswered: BTreeSet<String>,
 }
 
 impl<'a> Pages<'a> {
     fn new(client: &'a Client, path: &'a str) -> Self {
-        Self { client, path, after: None, is_done: false }
+        Self { client, path, after: None, is_done: false, unanswered: BTreeSet::new() }
     }
+}
+
+/// # Errors
+/// When some workers have not answered: what is at home there is not known.
+fn check_answers<'a>(unanswered: impl IntoIterator<Item = &'a String>) -> Result<(), Failure> {
+    let workers: Vec<_> = unanswered.into_iter().map(|worker| escaped(worker)).collect();
+    if workers.is_empty() {
+        return Ok(());
+    }
+    let workers = workers.join(", ");
+    Err(Failure::Failed(format!("there may be more, at workers of the cluster that do not answer: {workers}")))
 }
 
 impl Iterator for Pages<'_> {
@@ -110,6 +124,9 @@ impl Iterator for Pages<'_> {
         let page: Result<UndeliverablePage, _> = self.client.read(call);
         self.after = page.as_ref().ok().and_then(|page| page.next.clone());
         self.is_done = self.after.is_none();
+        if let Ok(page) = &page {
+            self.unanswered.extend(page.unanswered.iter().cloned());
+        }
         Some(page.map(|page| page.objects).map_err(Failure::from))
     }
 }
@@ -117,7 +134,8 @@ impl Iterator for Pages<'_> {
 fn list(client: &Client, path: &str, target: &Target) -> Result<(), Failure> {
     let now_ms = Env::real().clock.unix_ms();
     let mut separator = "[";
-    for page in Pages::new(client, path) {
+    let mut pages = Pages::new(client, path);
+    for page in &mut pages {
         let page = page?;
         if !target.is_json() {
             print(&table(&page, now_ms))?;
@@ -128,11 +146,10 @@ fn list(client: &Client, path: &str, target: &Target) -> Result<(), Failure> {
             separator = ",";
         }
     }
-    match target.is_json() {
-        true if separator == "[" => print("[]"),
-        true => print("]"),
-        false => Ok(()),
+    if target.is_json() {
+        print(if separator == "[" { "[]" } else { "]" })?;
     }
+    check_answers(&pages.unanswered)
 }
 
 fn table(objects: &[Undeliverable], now_ms: u64) -> String {
@@ -163,10 +180,11 @@ fn find(client: &Client, path: &str) -> Result<Undeliverable, Failure> {
     let call = Call::get("undeliverable").query("prefix", &path).query("limit", 1);
     // It comes before all that only begin like it.
     let page: UndeliverablePage = client.read(call)?;
-    let found = page.objects.into_iter().find(|object| object.path == path);
-    found.ok_or_else(|| {
-        Failure::Failed(format!("{} is not undeliverable; 'forebay stat' tells how it stands", escaped(&path)))
-    })
+    if let Some(found) = page.objects.into_iter().find(|object| object.path == path) {
+        return Ok(found);
+    }
+    check_answers(&page.unanswered)?;
+    Err(Failure::Failed(format!("{} is not undeliverable; 'forebay stat' tells how it stands", escaped(&path))))
 }
 
 /// Does the same to one object, or to all below a prefix.
@@ -179,7 +197,8 @@ fn each(client: &Client, action: Action, path: &str, recursive: bool) -> Result<
         return Err(Failure::Refused(format!("{action} --recursive takes a bucket or a prefix, not everything")));
     }
     let (mut done, mut first) = (0_u64, None);
-    for page in Pages::new(client, &path) {
+    let mut pages = Pages::new(client, &path);
+    for page in &mut pages {
         for object in page? {
             if action == Action::Keep && object.change == UndeliverableChange::Delete {
                 eprintln!("{} is deleted, and that cannot be kept: discard it", escaped(&object.path));
@@ -197,11 +216,14 @@ fn each(client: &Client, action: Action, path: &str, recursive: bool) -> Result<
             }
         }
     }
-    match first {
-        Some(error) => Err(error.into()),
-        None if done == 0 => Err(Failure::Failed(format!("nothing below {} is undeliverable", escaped(&path)))),
-        None => Ok(()),
+    if let Some(error) = first {
+        return Err(error.into());
     }
+    check_answers(&pages.unanswered)?;
+    if done == 0 {
+        return Err(Failure::Failed(format!("nothing below {} is undeliverable", escaped(&path))));
+    }
+    Ok(())
 }
 
 fn end(client: &Client, action: Action, object: &Undeliverable, to: Option<&str>) -> Result<(), Failure> {
@@ -225,6 +247,15 @@ fn told(action: Action, object: &Undeliverable) -> Result<(), Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn workers_that_do_not_answer_are_named() {
+        assert!(check_answers(&Vec::new()).is_ok());
+        let Err(Failure::Failed(line)) = check_answers(&["w2".to_owned(), "w3".to_owned()]) else {
+            panic!("the list is short")
+        };
+        assert!(line.ends_with("do not answer: w2, w3"), "{line}");
+    }
 
     #[test]
     fn a_refused_object_is_one_line_with_its_reason() {

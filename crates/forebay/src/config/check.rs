@@ -1,6 +1,7 @@
 //! What one setting alone can't tell: what of several contradicts each other.
 
 use std::collections::BTreeSet;
+use std::path::Path;
 
 use forebay_types::ByteSize;
 
@@ -104,6 +105,12 @@ impl Config {
             let apart = !under_stores.iter().any(|under_store| directory.starts_with(under_store));
             let wrong = "names a directory inside an under store";
             problems.take(refuse_unless(apart, sources, "store", "data_dirs", wrong));
+            // To empty the data directory would remove the objects of the under store.
+            let is_inside =
+                |under_store: &&Path| under_store.starts_with(&directory) && !directory.starts_with(under_store);
+            let wrong = "names a directory with an under store inside";
+            let holds_none = !under_stores.iter().any(is_inside);
+            problems.take(refuse_unless(holds_none, sources, "store", "data_dirs", wrong));
             let is_new = seen.insert(directory);
             problems.take(refuse_unless(is_new, sources, "store", "data_dirs", "names a directory twice"));
         }

@@ -133,7 +133,7 @@ pub(crate) const SETTINGS: &[Setting] = &[
     setting("under_store", "secret_key", Kind::Secret, "", "Secret key of the under store."),
     setting("under_store", "session_token", Kind::Secret, "", "Session token of the under store, where its keys are temporary."),
     setting("under_store", "moved_buckets", Kind::Text, "",
-        "Buckets, with commas, whose under store was replaced by another one with the same objects while changes waited for it: they are sent to the new one. `*`: all buckets. A start that needs this is refused, and names the buckets."),
+        "Buckets, with commas, whose under store was replaced by another one with the same objects while changes waited for it: they are sent to the new one. Also buckets whose directory was replaced. `*`: all buckets. A start that needs this is refused, and names the buckets."),
     setting("under_store_limits", "concurrency_max", Kind::Number { min: 1, max: 10_000 }, "256",
         "Most background requests at once. The limit adapts below it: halved when the under store answers SlowDown, then up again."),
     setting("under_store_limits", "requests_per_second", Kind::Number { min: 0, max: 1_000_000 }, "0", "Most background requests a second. 0: no limit."),

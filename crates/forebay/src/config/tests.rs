@@ -299,6 +299,10 @@ fn what_contradicts_itself_is_refused() {
     check_refused(root, &["forebay.toml:2", "store.data_dirs", "/srv/a", "inside an under store"]);
     let mount = "[store]\ndata_dirs = [\"/srv/a\"]\n[mounts]\nlogs = \"file:///srv/a\"\n";
     check_refused(mount, &["forebay.toml:2", "store.data_dirs", "inside an under store"]);
+    for inside in ["[under_store]\nurl = \"file:///srv/a/under\"\n", "[mounts]\nlogs = \"file:///srv/a/b/c\"\n"] {
+        let file = format!("[store]\ndata_dirs = [\"/srv/b\", \"/srv/a/\"]\n{inside}");
+        check_refused(&file, &["forebay.toml:2", "store.data_dirs", "/srv/a", "with an under store inside"]);
+    }
     load("[store]\ndata_dirs = [\"/srv/a\"]\n[mounts]\nlogs = \"file:///srv/aa\"\n").unwrap();
 }
 

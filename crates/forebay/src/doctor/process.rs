@@ -18,10 +18,11 @@ const BASE_BYTES: u64 = 128 << 20;
 const INDEX_ENTRY_BYTES: u64 = 300;
 const OBJECT_BYTES_MEAN: u64 = 1 << 20;
 
-pub(super) fn examine(config: &Config, report: &mut Report) {
+/// `own`: bytes that are taken by the process which the settings are for. 0 when it does not run yet.
+pub(super) fn examine(config: &Config, own: u64, report: &mut Report) {
     let capacity = super::filesystem::capacity_bytes(config);
     open_files(config, capacity, report);
-    memory(config, capacity, report);
+    memory(config, capacity, own, report);
 }
 
 fn open_files(config: &Config, capacity: u64, report: &mut Report) {
@@ -44,11 +45,15 @@ fn needed_memory(config: &Config, capacity: u64) -> u64 {
     config.cache.memory_size.0 + quotas + config.store.write_buffer.0 + pages + connections + index + BASE_BYTES
 }
 
-fn memory(config: &Config, capacity: u64, report: &mut Report) {
+fn memory(config: &Config, capacity: u64, own: u64, report: &mut Report) {
     let needed = needed_memory(config, capacity);
     let Some(memory) = Memory::of(Path::new("/")) else { return };
     report.measured("memory", memory.limited_by, memory.total as f64, Unit::Bytes);
-    let [shown, tier] = [needed, config.cache.memory_size.0].map(|bytes| Unit::Bytes.show(bytes as f64));
+    compare(needed, config.cache.memory_size.0, &memory.with(own), report);
+}
+
+fn compare(needed: u64, tier: u64, memory: &Memory, report: &mut Report) {
+    let [shown, tier] = [needed, tier].map(|bytes| Unit::Bytes.show(bytes as f64));
     if needed > memory.total {
         let has = Unit::Bytes.show(memory.total as f64);
         report.find(
@@ -83,16 +88,28 @@ impl Memory {
             Some(_) | None => Some(Self { total, available, limited_by: "the machine" }),
         }
     }
+
+    /// What a process may take that has taken some of it already.
+    fn with(self, own: u64) -> Self {
+        Self { available: self.available.saturating_add(own).min(self.total), ..self }
+    }
 }
 
-/// proc_meminfo(5): in KiB.
+/// What this process has taken of the memory that can be available: not the files that it maps. `root` is `/` but for
+/// tests.
+pub(super) fn own_bytes(root: &Path) -> u64 {
+    let text = fs::read_to_string(root.join("proc/self/status")).unwrap_or_default();
+    meminfo(&text, "RssAnon:").or_else(|| meminfo(&text, "VmRSS:")).unwrap_or(0)
+}
+
+/// proc_meminfo(5) and proc_pid_status(5): in KiB.
 fn meminfo(text: &str, name: &str) -> Option<u64> {
     let line = text.lines().find_map(|line| line.strip_prefix(name))?;
     Some(line.split_whitespace().next()?.parse::<u64>().ok()? << 10)
 }
 
-/// Limit and use of memory of the control group: version 2, else version 1. Inside a container its own group is the
-/// root of what it sees.
+/// Limit and use of memory of the control group: version 2, else version 1. Pages of files that nobody uses are not in
+/// use: the kernel takes them back first. Inside a container its own group is the root of what it sees.
 fn container(root: &Path) -> Option<(u64, u64)> {
     let groups = fs::read_to_string(root.join("proc/self/cgroup")).unwrap_or_default();
     let path_of = |controller: &str| {
@@ -109,11 +126,22 @@ fn container(root: &Path) -> Option<(u64, u64)> {
     ] {
         for group in [place.join(path), place] {
             if let Some(limit) = number(group.join(limit)) {
-                return Some((limit, number(group.join(used)).unwrap_or(0)));
+                let used = number(group.join(used)).unwrap_or(0);
+                let stat = fs::read_to_string(group.join("memory.stat")).unwrap_or_default();
+                return Some((limit, used.saturating_sub(unused_file_bytes(&stat))));
             }
         }
     }
     None
+}
+
+/// Of `memory.stat`. That of version 1 has sums with all groups below, as the use has.
+fn unused_file_bytes(stat: &str) -> u64 {
+    let bytes = |name: &str| {
+        let of = |line: &str| line.strip_prefix(name)?.strip_prefix(' ')?.trim().parse::<u64>().ok();
+        stat.lines().find_map(of)
+    };
+    bytes("total_inactive_file").or_else(|| bytes("inactive_file")).unwrap_or(0)
 }
 
 #[cfg(test)]
@@ -147,6 +175,8 @@ mod tests {
         assert_eq!(memory_of(&v2), (1024, 768, "the container"));
         let unlimited = [("proc/self/cgroup", "0::/\n"), ("sys/fs/cgroup/memory.max", "max\n")];
         assert_eq!(memory_of(&unlimited), (8192, 4096, "the machine"));
+        let files = ("sys/fs/cgroup/memory.stat", "anon 1\nfile 201326592\ninactive_file 134217728\n");
+        assert_eq!(memory_of(&[&v2[..], &[files]].concat()), (1024, 896, "the container"));
         let v1 = [
             ("proc/self/cgroup", "4:memory:/pod\n0::/\n"),
             ("sys/fs/cgroup/memory/pod/memory.limit_in_bytes", "2147483648\n"),
@@ -157,6 +187,23 @@ mod tests {
             ("sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n"),
         ];
         assert_eq!(memory_of(&endless), (8192, 4096, "the machine"));
+    }
+
+    #[test]
+    fn what_a_server_has_filled_itself_is_not_missing() {
+        let status = "Name:\tforebay\nVmRSS:\t 3670016 kB\nRssAnon:\t 3145728 kB\n";
+        let root = machine(&[("proc/self/status", status)]);
+        let found = |own| {
+            let memory = Memory::of(root.path()).unwrap().with(own);
+            let mut report = Report::default();
+            compare(6 << 30, 4 << 30, &memory, &mut report);
+            report.findings.iter().map(|finding| finding.id).collect::<Vec<_>>()
+        };
+        assert_eq!(found(0), ["memory-tight"], "4 GiB are available");
+        assert_eq!(own_bytes(root.path()), 3 << 30);
+        assert!(found(own_bytes(root.path())).is_empty());
+        assert_eq!(found(1 << 30), ["memory-tight"], "others have the rest");
+        assert_eq!(Memory::of(root.path()).unwrap().with(u64::MAX).available, 8 << 30);
     }
 
     #[test]
@@ -172,7 +219,7 @@ mod tests {
         };
         let found = |size| {
             let mut report = Report::default();
-            memory(&config(size), 64 << 20, &mut report);
+            memory(&config(size), 64 << 20, 0, &mut report);
             report.findings
         };
         let [finding] = &found("4096 TiB")[..] else { panic!("one finding") };

@@ -40,7 +40,7 @@ pub(super) struct Facts {
     /// By their labels.
     pub(super) under_stores: Vec<(String, UnderStoreStatus)>,
     pub(super) troubles: Vec<(String, Option<Trouble>)>,
-    /// Writes that were refused lately, because pinned data fills its share and because the disks are full.
+    /// Writes that were refused lately, because pinned data fills its share and because the cache has filled its disks.
     pub(super) rejected_pinned_full: u64,
     pub(super) rejected_disk_full: u64,
     /// Why the users file is refused.
@@ -75,6 +75,25 @@ impl Lately {
             self.before = total;
         }
         total - self.before
+    }
+}
+
+/// Writes that were refused lately because the cache itself has filled its disks.
+#[derive(Debug, Default)]
+pub(super) struct FullDisks {
+    refusals: Lately,
+    was_short: bool,
+}
+
+impl FullDisks {
+    /// `is_short`: a file system has no room for what `store.size` counts on, which has a notice of its own. Writes
+    /// that were refused then, also just before it was over, are none of these.
+    pub(super) fn observe(&mut self, now: Duration, total: u64, is_short: bool) -> u64 {
+        if is_short || self.was_short {
+            (self.refusals.total, self.refusals.before) = (total, total);
+        }
+        self.was_short = is_short;
+        self.refusals.observe(now, total)
     }
 }
 

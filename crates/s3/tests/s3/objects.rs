@@ -49,6 +49,18 @@ async fn an_object_comes_back_as_it_was_put() {
     assert_eq!(get.body.collect().await.expect("body").into_bytes(), "hello");
 }
 
+/// Only new buckets may not have it: one in the under store may be older than the rule.
+#[tokio::test]
+async fn a_bucket_of_a_reserved_name_is_looked_for() {
+    let endpoint = start().await;
+    let (client, name) = (endpoint.root(), "xn--absent");
+    assert_eq!(status(&client.head_bucket().bucket(name).send().await), 404);
+    assert_eq!(code(&client.list_objects_v2().bucket(name).send().await), "NoSuchBucket");
+    assert_eq!(code(&client.get_object().bucket(name).key("key").send().await), "NoSuchBucket");
+    let made = client.create_bucket().bucket(name).send().await;
+    assert_eq!((status(&made), code(&made).as_str()), (400, "InvalidBucketName"));
+}
+
 #[tokio::test]
 async fn every_checksum_algorithm_is_verified_and_returned() {
     let endpoint = start().await;

@@ -1,5 +1,7 @@
 //! Put, read, overwrite, delete, and all of these again after a start.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use super::*;
 use crate::Annotation;
 
@@ -178,11 +180,12 @@ async fn groups_are_counted_and_evicted_oldest_first() {
     assert_eq!(store.evict_groups(&[7], 1), all / 3);
     assert!(store.peek(b"b").is_none(), "b was never read");
     assert_eq!(store.group_bytes(7), all - all / 3);
-    store.regroup(&|key| match key {
+    let group_of = |key: &[u8]| match key {
         b"a" => 8,
         b"c" => 9,
         _ => 0,
-    });
+    };
+    store.regroup(&group_of).await;
     assert_eq!((store.group_bytes(7), store.group_bytes(8), store.group_bytes(9)), (0, all / 3, all / 3));
     assert!(store.evict(b"a", generation(&store, "a")));
     assert!(!store.evict(b"c", Generation(0)));
@@ -192,6 +195,30 @@ async fn groups_are_counted_and_evicted_oldest_first() {
     assert_eq!(store.usage().objects, 3);
     assert_eq!(store.evict_groups(&[9, 8, 7], u64::MAX), all / 3, "the one object of these groups that is not pinned");
     assert_eq!((store.group_bytes(9), store.usage().objects), (0, 2));
+    super::counts::check_counts(&store);
+}
+
+/// There may be many objects: no writer waits for a lock meanwhile, and no task for the thread.
+#[tokio::test]
+async fn objects_are_assigned_to_groups_without_holding_up_others() {
+    let disk = MemoryDisk::default();
+    let store = open(&disk).await;
+    for number in 0..100 {
+        put_fill(&store, &format!("key-{number}"), &pattern(1, 10)).await;
+    }
+    let has_ended = AtomicBool::new(false);
+    let group_of = |_: &[u8]| {
+        // For ever, if the caller held one of them.
+        store.inner.objects.shards().for_each(|shard| drop(shard.write()));
+        8
+    };
+    let regroup = async {
+        store.regroup(&group_of).await;
+        has_ended.store(true, Ordering::SeqCst);
+    };
+    let others = async { assert!(!has_ended.load(Ordering::SeqCst), "it lets others run") };
+    tokio::join!(regroup, others);
+    assert_eq!(store.group_bytes(8), store.usage().evictable_bytes);
     super::counts::check_counts(&store);
 }
 

@@ -30,8 +30,8 @@ pub(crate) fn identity(stat: &Metadata) -> FileIdentity {
     FileIdentity { number: stat.ino(), modified_ns: modified_ns(stat), size: stat.len() }
 }
 
-fn file_of(stat: &Metadata) -> PathBuf {
-    own("meta").join(format!("{:x}", stat.ino()))
+fn file_of(inode: u64) -> PathBuf {
+    own("meta").join(format!("{inode:x}"))
 }
 
 /// The metadata, if there is any that fits the file.
@@ -42,7 +42,7 @@ pub(crate) fn read(tree: &Tree, key: &str, file: &File, stat: &Metadata) -> Resu
     let find = || -> io::Result<Option<Vec<u8>>> {
         match attribute(file)? {
             Some(bytes) if bytes != IN_FILE => Ok(Some(bytes)),
-            Some(_) | None => from_file(tree, stat),
+            Some(_) | None => from_file(tree, stat.ino()),
         }
     };
     let bytes = find().map_err(|error| failed("read metadata", error))?;
@@ -64,8 +64,8 @@ fn attribute(file: &File) -> io::Result<Option<Vec<u8>>> {
     }
 }
 
-fn from_file(tree: &Tree, stat: &Metadata) -> io::Result<Option<Vec<u8>>> {
-    let mut file = match tree.open(&file_of(stat)) {
+fn from_file(tree: &Tree, inode: u64) -> io::Result<Option<Vec<u8>>> {
+    let mut file = match tree.open(&file_of(inode)) {
         Err(error) if is_absent(&error) => return Ok(None),
         file => file?,
     };
@@ -81,7 +81,7 @@ pub(crate) fn write(tree: &Tree, file: &File, stat: &Metadata, meta: &FileMeta) 
     if fits && rustix::fs::fsetxattr(file, ATTRIBUTE, &bytes, XattrFlags::empty()).is_ok() {
         return Ok(());
     }
-    let path = file_of(stat);
+    let path = file_of(stat.ino());
     let write = || -> io::Result<()> {
         let temporary = path.with_extension("new");
         make_own(tree, "meta")?;
@@ -90,7 +90,10 @@ pub(crate) fn write(tree: &Tree, file: &File, stat: &Metadata, meta: &FileMeta) 
         let mut file = tree.create(&temporary)?;
         file.write_all(&bytes)?;
         file.sync_all()?;
-        tree.rename(&temporary, &path)?;
+        {
+            let _nothing_is_forgotten = tree.metadata_files.lock();
+            tree.rename(&temporary, &path)?;
+        }
         tree.sync(&own("meta"))
     };
     let writing = |error| failed("write metadata", error);
@@ -105,10 +108,27 @@ pub(crate) fn write(tree: &Tree, file: &File, stat: &Metadata, meta: &FileMeta) 
     Ok(())
 }
 
-/// Removes the metadata of a file that is gone. Metadata that stays by accident never fits another file.
+/// Removes the metadata of a file that is gone, and still open here. Metadata that stays by accident never fits another
+/// file.
 pub(crate) fn forget(tree: &Tree, file: &File) {
     if let Ok(stat) = file.metadata() {
-        let _ = tree.remove_file(&file_of(&stat));
+        let _ = tree.remove_file(&file_of(stat.ino()));
+    }
+}
+
+/// The same for a file that was closed before it went. By now, its number may be that of another file.
+pub(crate) fn forget_closed(tree: &Tree, gone: FileIdentity) {
+    let is_of_it = || {
+        let bytes = from_file(tree, gone.number).ok().flatten();
+        bytes.is_some_and(|bytes| FileMeta::decode(&bytes, "", gone).is_some())
+    };
+    // Most files have their metadata in an attribute, and do not wait for others.
+    if !is_of_it() {
+        return;
+    }
+    let _none_is_written = tree.metadata_files.lock();
+    if is_of_it() {
+        let _ = tree.remove_file(&file_of(gone.number));
     }
 }
 

@@ -18,8 +18,8 @@ use parking_lot::Mutex;
 use rustix::fs::FileType;
 
 use super::errors::{failed, is_absent};
-use super::own::OWN_DIRECTORY;
-use super::paths::{Name, parse};
+use super::own::{OWN_DIRECTORY, is_of_removed};
+use super::paths::{self, Name, parse};
 use super::tree::{Directory, Tree};
 use crate::Result;
 
@@ -28,6 +28,9 @@ const KEPT_BYTES_MAX: usize = 32 << 20;
 
 /// Most directories that are remembered.
 const DIRECTORIES_MAX: usize = 64;
+
+/// How often a name that is not UTF-8 is reported, at most.
+const REPORT_INTERVAL: Duration = Duration::from_secs(600);
 
 /// How long a directory must have shown the same times. FAT counts in steps of two seconds, and no other file system in
 /// longer ones.
@@ -57,7 +60,8 @@ struct Rule {
 
 const RULE: Rule = Rule { large: 1 << 12, stretch: 1 << 16, trusts: |kind| TRUSTED.contains(&kind) };
 
-/// A file, or a directory on the way to one. They sort by what they add to a key.
+/// A file, or a directory on the way to one. They sort by what they add to a key. One component may have several: ours,
+/// and one of another program.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Entry {
     /// Ends with `/` for a directory.
@@ -114,6 +118,37 @@ struct State {
     known: HashMap<(u64, u64), Known>,
     uses: u64,
     bytes: usize,
+    /// When a name that is not UTF-8 was last reported.
+    reported: Option<Duration>,
+}
+
+/// The names of several directories in one order.
+pub(super) struct Merge<'a> {
+    /// By directory, what is left.
+    rests: Vec<(&'a Path, &'a [Entry])>,
+}
+
+impl<'a> Merge<'a> {
+    /// The names from `from` on.
+    pub(super) fn new(directories: &'a [(&'a Path, Arc<Stretch>)], from: &str) -> Self {
+        let rests = directories.iter().map(|(path, names)| (*path, names.entries_from(from)));
+        Self { rests: rests.collect() }
+    }
+
+    /// The next component. Moves all entries that have it to `found`: the first one is the file that counts, or they
+    /// are all directories.
+    pub(super) fn next(&mut self, found: &mut Vec<(&'a Path, &'a Entry)>) -> Option<&'a str> {
+        found.clear();
+        let firsts = self.rests.iter().filter_map(|&(_, rest)| rest.first());
+        let component = firsts.map(|entry| &*entry.component).min()?;
+        for (path, rest) in &mut self.rests {
+            let same = rest.iter().take_while(|entry| *entry.component == *component).count();
+            let (these, others) = rest.split_at(same);
+            found.extend(these.iter().map(|entry| (*path, entry)));
+            *rest = others;
+        }
+        Some(component)
+    }
 }
 
 /// Collects the first `max` names from `from` on.
@@ -127,6 +162,8 @@ struct Collector<'a> {
     seen: usize,
     /// Some of the names are in directories of their own.
     is_spread: bool,
+    /// A name that is not UTF-8, and so no key.
+    unreadable: Option<Vec<u8>>,
 }
 
 impl Entry {
@@ -137,6 +174,13 @@ impl Entry {
     pub(super) fn path(&self) -> &Path {
         let component = &*self.component;
         Path::new(self.path.as_deref().unwrap_or_else(|| component.strip_suffix('/').unwrap_or(component)))
+    }
+
+    /// Among those with the same component.
+    fn rank(&self) -> u8 {
+        let component = self.component.strip_suffix('/').unwrap_or(&self.component);
+        let name = self.path().file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        paths::rank(component, name, self.is_directory())
     }
 }
 
@@ -218,6 +262,9 @@ impl Kept {
         let mut collector = Collector::new(from, max);
         collector.read(tree, &directory, Path::new(""), path, "")?;
         let (seen, is_spread) = (collector.seen, collector.is_spread);
+        if let Some(name) = &collector.unreadable {
+            self.report(path, name, now);
+        }
         let stretch = Arc::new(collector.finish());
         let is_large = seen >= self.rule.large && !is_spread;
         let is_trusted = || directory.file_system().is_ok_and(self.rule.trusts);
@@ -231,6 +278,21 @@ impl Kept {
     #[cfg(test)]
     pub(super) fn for_tests(large: usize, stretch: usize) -> Self {
         Self { rule: Rule { large, stretch, trusts: |_| true }, ..Self::default() }
+    }
+
+    /// Reports a name that no object can have.
+    fn report(&self, directory: &Path, name: &[u8], now: Duration) {
+        let mut state = self.state.lock();
+        if state.reported.is_some_and(|reported| now.saturating_sub(reported) < REPORT_INTERVAL) {
+            return;
+        }
+        state.reported = Some(now);
+        drop(state);
+        tracing::warn!(
+            ?directory,
+            name = %name.escape_ascii(),
+            "a name in the directory behind a mount is not UTF-8, so it is no object: rename it, if clients should see it"
+        );
     }
 
     fn find(&self, identity: (u64, u64), times: Times, now: Duration, from: &str) -> Lookup {
@@ -302,7 +364,7 @@ impl State {
 
 impl<'a> Collector<'a> {
     fn new(from: &'a str, max: usize) -> Self {
-        Self { from, max, held: Vec::new(), last: None, seen: 0, is_spread: false }
+        Self { from, max, held: Vec::new(), last: None, seen: 0, is_spread: false, unreadable: None }
     }
 
     /// Collects the names of a directory, and those of the directories that continue long components. `inside` is its
@@ -312,9 +374,24 @@ impl<'a> Collector<'a> {
         for entry in entries {
             let (name, kind) = entry.map_err(|error| failed("list a directory", error))?;
             self.seen += 1;
-            let Some(name) = String::from_utf8(name).ok().filter(|name| name != OWN_DIRECTORY) else { continue };
-            match (parse(&name), kind) {
-                (Some(Name::Piece(piece)), FileType::Directory) => {
+            let is_directory = kind == FileType::Directory;
+            // Links and devices are not objects.
+            if (!is_directory && kind != FileType::RegularFile) || name == OWN_DIRECTORY.as_bytes() {
+                continue;
+            }
+            let name = match String::from_utf8(name) {
+                Ok(name) => name,
+                Err(error) => {
+                    self.unreadable = Some(error.into_bytes());
+                    continue;
+                }
+            };
+            if is_of_removed(&name) {
+                continue;
+            }
+            let end = if is_directory { "/" } else { "" };
+            match parse(&name, is_directory) {
+                Name::Piece(piece) => {
                     self.is_spread = true;
                     let below = path.join(&name);
                     match tree.directory(&below) {
@@ -325,14 +402,16 @@ impl<'a> Collector<'a> {
                         Err(error) => return Err(failed("list a directory", error)),
                     }
                 }
-                (Some(Name::Whole(component)), FileType::Directory) => {
-                    self.take(format!("{begun}{component}/"), inside, &name);
+                Name::Whole(component) if begun.is_empty() => self.take(format!("{component}{end}"), inside, &name),
+                Name::Whole(rest) => {
+                    let component = format!("{begun}{rest}");
+                    if paths::is_at(&component, &inside.join(&name)) {
+                        self.take(component + end, inside, &name);
+                    }
                 }
-                (Some(Name::Whole(component)), FileType::RegularFile) => {
-                    self.take(format!("{begun}{component}"), inside, &name);
-                }
-                // Links, devices, and names that no key produces are not objects.
-                (Some(_) | None, _) => {}
+                Name::Foreign if begun.is_empty() => self.take(format!("{name}{end}"), inside, &name),
+                // Among the pieces of long components there is nothing else to be found.
+                Name::Foreign => {}
             }
         }
         Ok(())
@@ -356,16 +435,18 @@ impl<'a> Collector<'a> {
             return;
         }
         let (_, last, _) = self.held.select_nth_unstable(self.max - 1);
-        self.last = Some(last.component.clone());
-        self.held.truncate(self.max);
+        let last = last.component.clone();
+        // Also those with another name for the last component.
+        self.held.retain(|entry| entry.component <= last);
+        self.last = Some(last);
     }
 
     fn finish(mut self) -> Stretch {
         self.cut();
         let mut entries = self.held;
-        entries.sort_unstable();
-        // Others may have made two names for one key. The plain one comes first.
-        entries.dedup_by(|next, one| next.component == one.component);
+        entries.sort_unstable_by(|a, b| a.component.cmp(&b.component).then_with(|| a.rank().cmp(&b.rank())));
+        // Others may have made two names for one key. The directories of one component have keys of their own.
+        entries.dedup_by(|next, one| next.component == one.component && !one.is_directory());
         entries.shrink_to_fit();
         Stretch::new(self.from, entries, self.last.is_some())
     }
@@ -476,7 +557,7 @@ mod tests {
         bench.kept.state = Arc::default();
         assert!(!is_kept(&bench), "not trusted");
         bench.kept.rule.trusts = |_| true;
-        std::fs::create_dir(bench.directory.path().join("long%+")).unwrap();
+        std::fs::create_dir(bench.directory.path().join("l".repeat(66) + "%+")).unwrap();
         assert!(!is_kept(&bench), "names in it change, and its own times do not");
     }
 

@@ -4,6 +4,9 @@
 //! empty component is `%`, `.` and `..` are `%2E` and `%2E%2E`, a component with the name of our own directory begins
 //! with `%2E`, and long components are split into directories whose names end in `%+`. Where a file and a directory
 //! need the same name, `%@` is appended to the file's.
+//!
+//! Names that no key produces so, such as `100%` and those of more than 200 bytes, come from other programs. Such a
+//! name stands for the component that is equal to it. So a component may have two names: ours, and that one. Ours wins.
 
 use std::collections::HashMap;
 use std::fs::Metadata;
@@ -23,6 +26,12 @@ use super::tree::Tree;
 /// Longest piece of a component: file names have at most 255 bytes, and a mark may follow.
 const PIECE_BYTES: usize = 200;
 
+/// Longest beginning of a long component, not escaped yet. It may end one character earlier, of up to four bytes.
+const BEGINNING_BYTES: usize = PIECE_BYTES / 3;
+
+/// Longest file name.
+const NAME_BYTES_MAX: usize = 255;
+
 /// Ends the name of a directory that holds the rest of a long component.
 const CONTINUES: &str = "%+";
 
@@ -36,6 +45,8 @@ pub(crate) enum Name {
     Whole(String),
     /// The beginning of a long component.
     Piece(String),
+    /// Of another program: no key produces it. It stands for itself.
+    Foreign,
 }
 
 fn escape(component: &str) -> String {
@@ -49,43 +60,73 @@ fn escape(component: &str) -> String {
     if component == OWN_DIRECTORY { escaped.replacen('.', "%2E", 1) } else { escaped }
 }
 
-/// What a name stands for. `None` for names that no key produces.
-pub(crate) fn parse(name: &str) -> Option<Name> {
-    if !name.contains('%') {
-        return Some(Name::Whole(name.to_owned()));
-    }
-    let (text, is_piece) = match name.strip_suffix(CONTINUES) {
-        Some(text) => (text, true),
-        None => (name.strip_suffix(BESIDE).unwrap_or(name), false),
-    };
-    let component = match text {
+fn unescape(text: &str) -> String {
+    match text {
         "%" => String::new(),
         _ => text.replace("%2E", ".").replace("%25", "%"),
-    };
-    let made_by_us = !text.replace("%25", "").replace("%2E", "").contains('%') || text == "%";
-    match (made_by_us, is_piece) {
-        (true, true) => Some(Name::Piece(component)),
-        (true, false) => Some(Name::Whole(component)),
-        (false, _) => None,
     }
+}
+
+/// What the name of a directory, or of a file, stands for. Only directories hold the rest of a component, and only
+/// files make way.
+pub(crate) fn parse(name: &str, is_directory: bool) -> Name {
+    if !name.contains('%') {
+        return if name.len() <= PIECE_BYTES { Name::Whole(name.to_owned()) } else { Name::Foreign };
+    }
+    if is_directory && let Some(text) = name.strip_suffix(CONTINUES) {
+        let piece = unescape(text);
+        let is_ours = (BEGINNING_BYTES - 3..=BEGINNING_BYTES).contains(&piece.len()) && escape(&piece) == text;
+        return if is_ours { Name::Piece(piece) } else { Name::Foreign };
+    }
+    let text = if is_directory { name } else { name.strip_suffix(BESIDE).unwrap_or(name) };
+    let component = unescape(text);
+    let is_ours = text.len() <= PIECE_BYTES && escape(&component) == text;
+    if is_ours { Name::Whole(component) } else { Name::Foreign }
+}
+
+/// Whether a component is at this path, in the form that we give it, below the directory that it is in.
+pub(crate) fn is_at(component: &str, path: &Path) -> bool {
+    let ours: PathBuf = names_of(component).iter().collect();
+    path == ours || path == beside(&ours)
+}
+
+/// The name of a component that is the component itself, where that is not the one that we give it. Other programs may
+/// have made it.
+fn foreign_name(component: &str, is_directory: bool) -> Option<&str> {
+    // Most components.
+    if component.len() <= PIECE_BYTES && !component.contains('%') {
+        return None;
+    }
+    let fits = component.len() <= NAME_BYTES_MAX;
+    (fits && parse(component, is_directory) == Name::Foreign).then_some(component)
+}
+
+/// Of several files for one component in a directory, the one that counts has the smallest rank.
+pub(crate) fn rank(component: &str, name: &str, is_directory: bool) -> u8 {
+    match name == component && foreign_name(component, is_directory).is_some() {
+        true => 2,
+        false => u8::from(!is_directory && name.ends_with(BESIDE)),
+    }
+}
+
+/// The file names of a component: one, or several that are inside each other.
+fn names_of(component: &str) -> Vec<String> {
+    let (mut names, mut rest) = (Vec::new(), component);
+    while escape(rest).len() > PIECE_BYTES {
+        let mut end = BEGINNING_BYTES;
+        while !rest.is_char_boundary(end) {
+            end -= 1;
+        }
+        names.push(escape(&rest[..end]) + CONTINUES);
+        rest = &rest[end..];
+    }
+    names.push(escape(rest));
+    names
 }
 
 /// The file names of a key, one per directory level.
 fn names(key: &str) -> Vec<String> {
-    let mut names = Vec::new();
-    for component in key.split('/') {
-        let mut rest = component;
-        while escape(rest).len() > PIECE_BYTES {
-            let mut end = PIECE_BYTES / 3;
-            while !rest.is_char_boundary(end) {
-                end -= 1;
-            }
-            names.push(escape(&rest[..end]) + CONTINUES);
-            rest = &rest[end..];
-        }
-        names.push(escape(rest));
-    }
-    names
+    key.split('/').flat_map(names_of).collect()
 }
 
 /// Number of directory levels that a key takes, its file included.
@@ -93,11 +134,66 @@ pub(crate) fn levels(key: &str) -> usize {
     names(key).len()
 }
 
-/// The paths where a key's file may be.
-pub(crate) fn candidates(key: &str) -> [PathBuf; 2] {
+/// The paths that we give a key's file: the usual one, and the one beside a directory of that name.
+fn own_paths(key: &str) -> [PathBuf; 2] {
     let plain: PathBuf = names(key).iter().collect();
     let beside = beside(&plain);
     [plain, beside]
+}
+
+/// The paths where a key's file may be, never none. Of several files, the first one counts.
+pub(crate) fn candidates(tree: &Tree, key: &str) -> io::Result<Vec<PathBuf>> {
+    let (parents, last) = key.rsplit_once('/').map_or((None, key), |(parents, last)| (Some(parents), last));
+    let is_usual = |component: &str| foreign_name(component, true).is_none();
+    if foreign_name(last, false).is_none() && parents.is_none_or(|parents| parents.split('/').all(is_usual)) {
+        return Ok(own_paths(key).into());
+    }
+    let mut directories = vec![PathBuf::new()];
+    for component in parents.into_iter().flat_map(|parents| parents.split('/')) {
+        directories = below(tree, directories, component)?;
+    }
+    let mut paths = Vec::new();
+    let ours: PathBuf = names_of(last).iter().collect();
+    for directory in directories {
+        let plain = directory.join(&ours);
+        let beside = beside(&plain);
+        paths.extend([plain, beside]);
+        let foreign = foreign_name(last, false).map(|name| directory.join(name));
+        if let Some(foreign) = foreign
+            && is_there(tree, &foreign, Metadata::is_file)?
+        {
+            paths.push(foreign);
+        }
+    }
+    Ok(paths)
+}
+
+/// The directories of a component in any of these: those that exist, or else the one that we would make. So there are
+/// no more of them than there are directories, however many components have two names.
+fn below(tree: &Tree, directories: Vec<PathBuf>, component: &str) -> io::Result<Vec<PathBuf>> {
+    let ours: PathBuf = names_of(component).iter().collect();
+    let mut found = Vec::with_capacity(directories.len());
+    for directory in directories {
+        let ours = directory.join(&ours);
+        let foreign = foreign_name(component, true).map(|name| directory.join(name));
+        let foreign = match foreign {
+            Some(foreign) if is_there(tree, &foreign, Metadata::is_dir)? => Some(foreign),
+            _ => None,
+        };
+        if foreign.is_none() || is_there(tree, &ours, Metadata::is_dir)? {
+            found.push(ours);
+        }
+        found.extend(foreign);
+    }
+    Ok(found)
+}
+
+/// Some file systems have shorter names than others.
+fn is_there(tree: &Tree, path: &Path, is_such: fn(&Metadata) -> bool) -> io::Result<bool> {
+    match tree.metadata(path) {
+        Err(error) if is_absent(&error) || error.kind() == io::ErrorKind::InvalidFilename => Ok(false),
+        stat => Ok(is_such(&stat?)),
+    }
 }
 
 fn beside(path: &Path) -> PathBuf {
@@ -142,6 +238,10 @@ impl Durable {
                 Err(error) if is_absent(&error) => continue,
                 stat => stat?,
             };
+            // A file is in the way. The directory that takes its name is another one, and not durable yet.
+            if !stat.is_dir() {
+                continue;
+            }
             let identity = identity(&stat);
             if self.knows(directory, identity) {
                 // So are all its parents.
@@ -178,11 +278,11 @@ impl Durable {
     /// call.
     pub(crate) fn is_ensured(&self, tree: &Tree, directories: &[PathBuf], removals: u64) -> bool {
         let Some(deepest) = directories.last() else { return true };
-        let is_known = |stat: Metadata| match identity(&stat) {
-            None => stat.is_dir() && self.removals() == removals,
+        let is_known = |stat: &Metadata| match identity(stat) {
+            None => self.removals() == removals,
             identity => self.knows(deepest, identity),
         };
-        tree.metadata(deepest).is_ok_and(is_known)
+        tree.metadata(deepest).is_ok_and(|stat| stat.is_dir() && is_known(&stat))
     }
 
     fn knows(&self, directory: &Path, identity: Option<Identity>) -> bool {
@@ -225,7 +325,12 @@ impl Moves {
     fn make_way(&self, tree: &Tree, directory: &Path) -> io::Result<()> {
         let mut count = self.0.lock();
         *count += 1;
-        tree.rename(directory, &beside(directory))?;
+        let aside = beside(directory);
+        tree.rename(directory, &aside)?;
+        // Another worker was quicker, and has made the directory. At most an empty one is replaced.
+        if tree.metadata(&aside).is_ok_and(|stat| stat.is_dir()) {
+            return tree.rename(&aside, directory);
+        }
         make_directory(tree, directory)
     }
 }
@@ -250,7 +355,7 @@ impl FileLocation {
 /// Makes the directories of a key that has no file yet, up to a file that is in the way. Others may remove directories
 /// meanwhile.
 pub(crate) fn make_directories(tree: &Tree, key: &str) -> io::Result<Vec<PathBuf>> {
-    let [plain, _] = candidates(key);
+    let [plain, _] = own_paths(key);
     let directories = FileLocation::present(plain).directories;
     if !is_directory(tree, directories.last())? {
         for directory in &directories {
@@ -271,7 +376,7 @@ pub(crate) fn make_directories(tree: &Tree, key: &str) -> io::Result<Vec<PathBuf
 
 /// Where the file of a new key goes. Makes its directories, and renames files that are in their way.
 pub(crate) fn make_location(tree: &Tree, moves: &Moves, key: &str) -> io::Result<FileLocation> {
-    let [plain, beside_plain] = candidates(key);
+    let [plain, beside_plain] = own_paths(key);
     let directories = FileLocation::present(plain.clone()).directories;
     if !is_directory(tree, directories.last())? {
         for directory in &directories {
@@ -325,12 +430,14 @@ mod tests {
                 name.len() <= 255 - BESIDE.len() && !["", ".", "..", OWN_DIRECTORY].contains(&name.as_str()),
                 "{name}"
             );
-            match parse(name).expect("a name that a key made") {
+            let is_last = index + 1 == names.len();
+            match parse(name, !is_last) {
                 Name::Piece(piece) => text += &piece,
                 Name::Whole(component) => {
                     text += &component;
-                    text += if index + 1 < names.len() { "/" } else { "" };
+                    text += if is_last { "" } else { "/" };
                 }
+                Name::Foreign => panic!("a key made {name}"),
             }
         }
         text
@@ -343,6 +450,33 @@ mod tests {
             ["a", "a/b", "a//b", "/", "//", "a/", ".", "../..", "%", "%2F", "%2E", ".forebay/x", "a%@", "a%+/b", &long]
         {
             assert_eq!(read_back(key), key);
+        }
+    }
+
+    /// Whatever the name, it stands for one component, and that one is looked for there.
+    #[test]
+    fn a_name_that_no_key_makes_stands_for_itself() {
+        let (limit, long) = ("x".repeat(PIECE_BYTES), "x".repeat(PIECE_BYTES + 1));
+        let piece = "x".repeat(BEGINNING_BYTES) + CONTINUES;
+        let whole = |text: &str| Name::Whole(text.to_owned());
+        for (name, of_file, of_directory) in [
+            ("a", whole("a"), whole("a")),
+            ("%", whole(""), whole("")),
+            ("%25", whole("%"), whole("%")),
+            ("%2Eforebay", whole(OWN_DIRECTORY), whole(OWN_DIRECTORY)),
+            ("a%@", whole("a"), Name::Foreign),
+            (limit.as_str(), whole(&limit), whole(&limit)),
+            (piece.as_str(), Name::Foreign, Name::Piece("x".repeat(BEGINNING_BYTES))),
+            (long.as_str(), Name::Foreign, Name::Foreign),
+        ] {
+            assert_eq!((parse(name, false), parse(name, true)), (of_file, of_directory), "{name}");
+        }
+        for name in ["100%", "10%3A00", "%%", "%@", "a%20b", "%2Ea", "%2e", "q%+", "a%25%", "%25%@%@"] {
+            assert_eq!((parse(name, false), parse(name, true)), (Name::Foreign, Name::Foreign), "{name}");
+            assert_eq!((foreign_name(name, false), foreign_name(name, true)), (Some(name), Some(name)), "{name}");
+        }
+        for component in ["", ".", "..", OWN_DIRECTORY, "a", "%25", &limit, &"x".repeat(NAME_BYTES_MAX + 1)] {
+            assert_eq!((foreign_name(component, false), foreign_name(component, true)), (None, None), "{component}");
         }
     }
 
@@ -366,7 +500,30 @@ mod tests {
         }
     }
 
+    /// Another worker may make it after this one has seen a file there.
+    #[test]
+    fn a_directory_makes_no_way() {
+        let directory = tempfile::tempdir().unwrap();
+        let tree = Root::new(directory.path().to_owned()).open().unwrap();
+        std::fs::create_dir(directory.path().join("a")).unwrap();
+        std::fs::write(directory.path().join("a/b"), "").unwrap();
+        Moves::default().make_way(&tree, Path::new("a")).unwrap();
+        assert!(directory.path().join("a/b").is_file() && !directory.path().join("a%@").exists());
+    }
+
     proptest! {
+        #[test]
+        fn a_name_stands_for_one_component(name in "[.%@+a25E]{1,9}", is_directory in any::<bool>()) {
+            let component = match parse(&name, is_directory) {
+                Name::Whole(component) => component,
+                Name::Piece(_) | Name::Foreign => name.clone(),
+            };
+            let foreign = foreign_name(&component, is_directory).map(str::to_owned);
+            let is_at_it = is_at(&component, Path::new(&name)) || foreign.as_ref() == Some(&name);
+            // No directory has these names.
+            prop_assert!(is_at_it || [".", ".."].contains(&name.as_str()));
+        }
+
         #[test]
         fn any_key_is_read_back(key in "[^\0]{1,250}") {
             prop_assert_eq!(read_back(&key), key);

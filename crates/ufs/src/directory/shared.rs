@@ -19,6 +19,9 @@ pub(crate) struct Shared {
     /// Called just before a file is put into place.
     #[cfg(test)]
     pub(crate) on_place: Mutex<Option<Box<dyn Fn() + Send>>>,
+    /// Called just before the file of an object is removed.
+    #[cfg(test)]
+    pub(crate) on_remove: Mutex<Option<Box<dyn Fn() + Send>>>,
 }
 
 /// By bucket, as long as a bucket has a store.

@@ -1,3 +1,4 @@
+use std::collections::BTreeSet;
 use std::io::Write;
 use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
@@ -36,6 +37,32 @@ async fn put(store: &DirectoryStore, key: &str, data: &'static [u8]) -> Stored {
     store.put(&ObjectKey::new(key).unwrap(), upload(data)).await.unwrap()
 }
 
+/// All keys, as pages of this many list them.
+async fn listed(store: &DirectoryStore, limit: usize) -> Vec<String> {
+    let (mut keys, mut request) = (Vec::new(), ListRequest { limit, ..ListRequest::default() });
+    loop {
+        let page = store.list(&request).await.expect("a directory is listed");
+        keys.extend(page.objects.into_iter().map(|object| object.key));
+        if page.next.is_none() {
+            return keys;
+        }
+        request.start_after = page.next;
+    }
+}
+
+/// What is in a directory beside our own files.
+fn left_in(directory: &Path) -> Vec<std::ffi::OsString> {
+    let names = std::fs::read_dir(directory).expect("a directory").map(|entry| entry.expect("an entry").file_name());
+    names.filter(|name| name != OWN_DIRECTORY).collect()
+}
+
+/// As another program does.
+fn write_outside(directory: &Path, path: &str, data: &str) {
+    let path = directory.join(path);
+    std::fs::create_dir_all(path.parent().expect("it is below a directory")).expect("a directory is made");
+    std::fs::write(path, data).expect("a file is written");
+}
+
 #[tokio::test]
 async fn keeps_the_promises_of_an_under_store() {
     let (_directory, store) = store().await;
@@ -60,6 +87,93 @@ async fn objects_are_plain_files_and_files_are_objects() {
     assert_eq!((head.info.size, head.stamp), (7, None));
     store.set_tags(&theirs, &[("a".to_owned(), "b".to_owned())].into()).await.unwrap();
     assert_eq!(store.tags(&theirs).await.unwrap().len(), 1);
+}
+
+/// Spark and Hive make such directories. Forebay would give these keys other names.
+#[tokio::test]
+async fn a_file_whose_name_no_key_makes_is_the_object_of_that_name() {
+    let (directory, store) = store().await;
+    let [limit, long, longest] = ["x".repeat(200), "x".repeat(201), "\u{e9}".repeat(127)];
+    let mut keys: BTreeSet<String> =
+        ["100%", "a%20b.txt", "%%", "%2e", "%2Ea", "q%+", "a$", "a%3A", "a&", "r%+/in", "s%@/in"]
+            .map(str::to_owned)
+            .into();
+    keys.extend([limit, long.clone(), longest, format!("{long}d/in"), format!("{long}d/{long}/{long}")]);
+    keys.extend(["ts=2026-01-01 10%3A00%3A00/part-0".to_owned(), "a%b/c/d%e/f%g".to_owned()]);
+    for key in &keys {
+        write_outside(directory.path(), key, "old");
+    }
+    // No key can have this name.
+    let unreadable = directory.path().join(OsStr::from_bytes(b"\xff"));
+    std::fs::write(&unreadable, "").unwrap();
+    let expected: Vec<_> = keys.iter().cloned().collect();
+    for limit in [1, 2, 100] {
+        assert_eq!(listed(&store, limit).await, expected, "{limit}");
+    }
+    std::fs::remove_file(&unreadable).unwrap();
+    for text in &keys {
+        let key = ObjectKey::new(text).unwrap();
+        assert_eq!(store.head(&key).await.unwrap().info.size, 3, "{text}");
+        let absent = Upload { condition: Condition::Absent, ..upload(b"newer") };
+        assert_eq!(store.put(&key, absent).await.unwrap_err().kind, ErrorKind::Precondition, "{text}");
+        let stored = put(&store, text, b"newer").await;
+        assert_eq!(std::fs::read(directory.path().join(text)).unwrap(), b"newer", "{text}");
+        assert_eq!(store.head(&key).await.unwrap().remote_etag, stored.remote_etag);
+        assert_eq!(listed(&store, 100).await, expected, "{text}");
+        store.make_durable(&key).await.unwrap();
+    }
+    for text in &keys {
+        let key = ObjectKey::new(text).unwrap();
+        store.delete(&key, Condition::Always).await.unwrap();
+        assert_eq!(store.head(&key).await.unwrap_err().kind, ErrorKind::NotFound, "{text}");
+        store.make_durable(&key).await.unwrap();
+    }
+    assert!(left_in(directory.path()).is_empty());
+}
+
+/// Until now, a write did not see the file of another program, and made a second one.
+#[tokio::test]
+async fn of_two_files_for_one_key_ours_counts_and_a_delete_removes_both() {
+    let (directory, store) = store().await;
+    let long = "x".repeat(201);
+    for text in ["a%3A", &long, "d%3A/x", "d%3A/e%3A/f%3A", &format!("{long}/{long}")] {
+        put(&store, text, b"ours").await;
+        write_outside(directory.path(), text, "theirs, and old");
+        let key = ObjectKey::new(text).unwrap();
+        assert_eq!(store.head(&key).await.unwrap().info.size, 4, "{text}");
+        put(&store, text, b"newer").await;
+        let page = store.list(&ListRequest { limit: 10, ..ListRequest::default() }).await.unwrap();
+        let found: Vec<_> = page.objects.iter().map(|object| (object.key.as_str(), object.size)).collect();
+        assert_eq!(found, [(text, 5)]);
+        store.delete(&key, Condition::Always).await.unwrap();
+        assert_eq!(store.head(&key).await.unwrap_err().kind, ErrorKind::NotFound, "{text}");
+        assert!(left_in(directory.path()).is_empty(), "{text}");
+    }
+}
+
+#[tokio::test]
+async fn two_directories_for_one_component_are_listed_as_one() {
+    let (directory, store) = store().await;
+    for name in ["d%3A/a", "d%3A/c", "d%3A/e%3A/1"] {
+        write_outside(directory.path(), name, "old");
+    }
+    for name in ["d%3A/b", "d%3A/e%3A/2"] {
+        put(&store, name, b"x").await;
+    }
+    // A name that a key makes stands for that key alone.
+    write_outside(directory.path(), "%25", "old");
+    let expected = ["%", "d%3A/a", "d%3A/b", "d%3A/c", "d%3A/e%3A/1", "d%3A/e%3A/2"];
+    for limit in [1, 2, 100] {
+        assert_eq!(listed(&store, limit).await, expected, "{limit}");
+    }
+    let delimiter = Some("/".to_owned());
+    let grouped = ListRequest { limit: 10, delimiter, prefix: "d%3A/".to_owned(), ..ListRequest::default() };
+    assert_eq!(store.list(&grouped).await.unwrap().prefixes, ["d%3A/e%3A/"]);
+    assert_eq!(store.head(&ObjectKey::new("%25").unwrap()).await.unwrap_err().kind, ErrorKind::NotFound);
+    for name in expected {
+        store.delete(&ObjectKey::new(name).unwrap(), Condition::Always).await.unwrap();
+    }
+    assert!(left_in(directory.path()).is_empty());
 }
 
 #[tokio::test]
@@ -295,6 +409,176 @@ async fn own_files_go_through_no_link() {
     let refused = store.put(&ObjectKey::new("key").unwrap(), upload(b"x")).await;
     assert!(refused.is_err());
     assert_eq!(std::fs::read_dir(elsewhere.path()).unwrap().count(), 0);
+}
+
+/// NFS would rename a file that is open, instead of removing or replacing it.
+#[tokio::test]
+async fn a_file_is_closed_before_it_is_replaced_or_removed() {
+    let (directory, store) = store().await;
+    let (place, key) = (directory.path().canonicalize().unwrap().join("dir/key"), ObjectKey::new("dir/key").unwrap());
+    put(&store, "dir/key", b"old").await;
+    let (looks, open) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let look = || {
+        let (place, looks, open) = (place.clone(), Arc::clone(&looks), Arc::clone(&open));
+        move || {
+            let files = std::fs::read_dir("/proc/self/fd").unwrap();
+            // Others are closed meanwhile.
+            let targets = files.filter_map(|file| std::fs::read_link(file.ok()?.path()).ok());
+            open.fetch_add(targets.filter(|target| *target == place).count(), Ordering::SeqCst);
+            looks.fetch_add(1, Ordering::SeqCst);
+        }
+    };
+    *store.inner.shared.on_place.lock() = Some(Box::new(look()));
+    *store.inner.shared.on_remove.lock() = Some(Box::new(look()));
+    put(&store, "dir/key", b"new").await;
+    store.delete(&key, Condition::Always).await.unwrap();
+    assert_eq!((looks.load(Ordering::SeqCst), open.load(Ordering::SeqCst)), (2, 0));
+}
+
+/// By then, another file may have the number of a removed one.
+#[tokio::test]
+async fn metadata_goes_with_its_own_file_only() {
+    let (directory, store) = store().await;
+    let key = ObjectKey::new("key").unwrap();
+    let mut info = ObjectInfo::new(5, ETag::new("tag"), 1_700_000_000_000);
+    // Too long for an attribute.
+    info.user.insert("name".to_owned(), "v".repeat(4000));
+    let described = Upload { info: Arc::new(info), ..upload(b"hello") };
+    let count = || std::fs::read_dir(directory.path().join(".forebay/meta")).unwrap().count();
+    for _ in 0..2 {
+        store.put(&key, described.clone()).await.unwrap();
+        assert_eq!(count(), 1);
+    }
+    let opened = store.inner.must_open("key").unwrap();
+    let older = crate::file_meta::FileIdentity { modified_ns: 1, ..opened.identity };
+    meta::forget_closed(&store.inner.tree().unwrap(), older);
+    assert!(store.head(&key).await.unwrap().stamp.is_some());
+    drop(opened);
+    store.delete(&key, Condition::Always).await.unwrap();
+    assert_eq!(count(), 0);
+}
+
+#[tokio::test]
+async fn open_files_that_were_removed_are_no_objects() {
+    let (directory, store) = store().await;
+    let removed = [format!(".nfs{}", "0a".repeat(12)), format!(".fuse_hidden{}", "0a".repeat(8))];
+    for name in removed.iter().map(String::as_str).chain([".nfs", ".nfs-notes"]) {
+        std::fs::write(directory.path().join(name), "").unwrap();
+    }
+    let page = store.list(&ListRequest { limit: 10, ..ListRequest::default() }).await.unwrap();
+    let keys: Vec<_> = page.objects.iter().map(|object| object.key.as_str()).collect();
+    assert_eq!(keys, [".nfs", ".nfs-notes"]);
+    for name in &removed {
+        let refused = store.check_key(&ObjectKey::new(&format!("dir/{name}")).unwrap());
+        assert_eq!(refused.unwrap_err().kind, ErrorKind::Invalid, "it would not be listed");
+    }
+}
+
+/// As when it makes a directory of the same name for another key.
+#[tokio::test]
+async fn a_file_that_another_worker_moves_does_not_outlive_its_deletion() {
+    let (directory, store) = store().await;
+    let [plain, beside] = ["a", "a%@"].map(|name| directory.path().join(name));
+    let key = ObjectKey::new("a").unwrap();
+    for is_conditional in [false, true] {
+        let stored = put(&store, "a", b"1").await;
+        let condition = if is_conditional { Condition::Matches(stored.remote_etag) } else { Condition::Always };
+        let (from, to) = (plain.clone(), beside.clone());
+        *store.inner.shared.on_remove.lock() = Some(Box::new(move || {
+            // Once.
+            let _ = std::fs::rename(&from, &to);
+        }));
+        store.delete(&key, condition).await.unwrap();
+        assert!(!plain.exists() && !beside.exists());
+        assert_eq!(store.head(&key).await.unwrap_err().kind, ErrorKind::NotFound);
+    }
+    // A newer one was written before the directory was made.
+    *store.inner.shared.on_remove.lock() = None;
+    put(&store, "c", b"2").await;
+    std::fs::write(directory.path().join("c%@"), "1").unwrap();
+    let key = ObjectKey::new("c").unwrap();
+    store.delete(&key, Condition::Always).await.unwrap();
+    assert_eq!(store.head(&key).await.unwrap_err().kind, ErrorKind::NotFound);
+}
+
+/// An older one was left behind, and is removed first.
+#[tokio::test]
+async fn a_version_that_is_written_during_a_deletion_of_another_one_stays() {
+    let (directory, store) = store().await;
+    let [plain, beside] = ["a", "a%@"].map(|name| directory.path().join(name));
+    let stored = put(&store, "a", b"1").await;
+    std::fs::write(&beside, "0").unwrap();
+    let (file, leftover) = (plain.clone(), beside.clone());
+    *store.inner.shared.on_remove.lock() = Some(Box::new(move || {
+        if !leftover.exists() {
+            std::fs::remove_file(&file).unwrap();
+            std::fs::write(&leftover, "newer").unwrap();
+        }
+    }));
+    let refused = store.delete(&ObjectKey::new("a").unwrap(), Condition::Matches(stored.remote_etag)).await;
+    assert_eq!(refused.unwrap_err().kind, ErrorKind::Precondition);
+    assert_eq!(std::fs::read(&beside).unwrap(), b"newer");
+}
+
+/// As a deletion of another worker does, which has no part in the lock.
+#[tokio::test]
+async fn a_directory_that_is_removed_just_before_an_upload_ends_is_made_again() {
+    let (directory, store) = store().await;
+    let key = ObjectKey::new("d/x").unwrap();
+    for times in [1, usize::MAX] {
+        let (place, seen) = (directory.path().join("d"), AtomicUsize::new(0));
+        *store.inner.shared.on_place.lock() = Some(Box::new(move || {
+            if seen.fetch_add(1, Ordering::SeqCst) < times {
+                std::fs::remove_dir(&place).unwrap();
+            }
+        }));
+        let stored = store.put(&key, upload(b"x")).await;
+        match times {
+            1 => assert_eq!(store.head(&key).await.unwrap().remote_etag, stored.unwrap().remote_etag),
+            _ => assert_eq!(stored.unwrap_err().kind, ErrorKind::Unavailable, "the object is not missing"),
+        }
+        store.delete(&key, Condition::Always).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_directory_that_takes_the_place_of_a_file_is_made_durable() {
+    let (directory, store) = store().await;
+    put(&store, "a", b"1").await;
+    let (place, synced) = (directory.path().join("a"), Arc::new(AtomicUsize::new(0)));
+    let seen = Arc::clone(&synced);
+    *store.inner.shared.durable.on_sync.lock() = Some(Box::new(move || {
+        seen.fetch_add(usize::from(place.is_dir()), Ordering::SeqCst);
+    }));
+    put(&store, "a/b", b"2").await;
+    assert_eq!(synced.load(Ordering::SeqCst), 1);
+}
+
+/// Programs that change into each directory can make such a tree.
+#[tokio::test]
+async fn directories_too_deep_for_a_path_hide_no_objects() {
+    let (directory, store) = store().await;
+    put(&store, "key", b"x").await;
+    let flags = rustix::fs::OFlags::DIRECTORY | rustix::fs::OFlags::CLOEXEC;
+    let mode = rustix::fs::Mode::from_raw_mode(0o755);
+    let mut deepest = rustix::fs::open(directory.path(), flags, mode).unwrap();
+    let name = "d".repeat(100);
+    for _ in 0..50 {
+        rustix::fs::mkdirat(&deepest, name.as_str(), mode).unwrap();
+        deepest = rustix::fs::openat(&deepest, name.as_str(), flags, mode).unwrap();
+    }
+    let page = store.list(&ListRequest { limit: 10, ..ListRequest::default() }).await.unwrap();
+    assert_eq!(page.objects.iter().map(|object| object.key.as_str()).collect::<Vec<_>>(), ["key"]);
+}
+
+#[tokio::test]
+async fn a_socket_is_no_object_and_no_outage() {
+    let (directory, store) = store().await;
+    let _socket = std::os::unix::net::UnixListener::bind(directory.path().join("key")).unwrap();
+    let key = ObjectKey::new("key").unwrap();
+    assert_eq!(store.head(&key).await.unwrap_err().kind, ErrorKind::NotFound);
+    put(&store, "key", b"x").await;
+    assert_eq!(store.head(&key).await.unwrap().info.size, 1);
 }
 
 /// Keys that make, remove and block the same directories: each ends as its own writer left it.
@@ -536,6 +820,57 @@ async fn a_bucket_that_is_removed_and_made_again_is_used() {
     assert_eq!(store.head(&key).await.unwrap_err().kind, ErrorKind::NoBucket);
     std::fs::create_dir(&place).unwrap();
     put(&store, "key", b"x").await;
+}
+
+#[tokio::test]
+async fn a_bucket_has_one_mark_for_all_workers_until_it_is_deleted() {
+    let base = tempfile::tempdir().unwrap();
+    let name = forebay_types::BucketName::new("lake").unwrap();
+    let first = DirectoryRoot::open(Env::real(), base.path().to_owned()).await.unwrap();
+    let second = DirectoryRoot::open(Env::real(), base.path().to_owned()).await.unwrap();
+    first.create(&name).await.unwrap();
+    let stores = [first.store(&name), second.store(&name)];
+    for store in &stores {
+        assert_eq!((store.mark().await.unwrap(), store.known_mark()), (Mark::None, None));
+    }
+    let (one, other) = futures::join!(stores[0].make_mark(), stores[1].make_mark());
+    let mark = one.unwrap();
+    assert!(matches!(&mark, Mark::Id(id) if id.len() == 32) && other.unwrap() == mark, "{mark:?}");
+
+    let temporary = base.path().join("lake").join(OWN_DIRECTORY).join("tmp");
+    assert_eq!(std::fs::read_dir(temporary).unwrap().count(), 0);
+    stores[0].sweep(Duration::ZERO, &|_| true).await.unwrap();
+    let page = stores[0].list(&ListRequest { limit: 10, ..ListRequest::default() }).await.unwrap();
+    assert!(page.objects.is_empty() && page.prefixes.is_empty());
+    for store in &stores {
+        assert_eq!(store.known_mark().as_ref(), Some(&mark));
+        assert_eq!((store.mark().await.unwrap(), store.make_mark().await.unwrap()), (mark.clone(), mark.clone()));
+    }
+
+    first.delete(&name).await.unwrap();
+    first.create(&name).await.unwrap();
+    assert_eq!((stores[0].known_mark(), stores[0].mark().await.unwrap()), (None, Mark::None));
+    assert!(![mark, Mark::None].contains(&stores[0].make_mark().await.unwrap()));
+}
+
+#[tokio::test]
+async fn the_mark_of_a_directory_is_not_known_of_the_next_one() {
+    let base = tempfile::tempdir().unwrap();
+    let (root, away) = (base.path().join("root"), base.path().join("away"));
+    let (name, place) = (forebay_types::BucketName::new("lake").unwrap(), root.join("lake"));
+    let buckets = DirectoryRoot::open(Env::real(), root).await.unwrap();
+    buckets.create(&name).await.unwrap();
+    let store = buckets.store(&name);
+    let mark = store.make_mark().await.unwrap();
+    // By another worker.
+    std::fs::rename(&place, &away).unwrap();
+    std::fs::create_dir_all(place.join(OWN_DIRECTORY)).unwrap();
+    store.probe("").await.unwrap();
+    assert_eq!((store.known_mark(), store.mark().await.unwrap()), (None, Mark::None));
+    // A copy of a disk is the same bucket.
+    let of_mount = DirectoryStore::open(Env::real(), away).await.unwrap();
+    assert_eq!((of_mount.known_mark(), of_mount.mark().await.unwrap()), (None, mark.clone()));
+    assert_eq!(of_mount.known_mark(), Some(mark));
 }
 
 /// A listing would: of a directory with a million names it reads all of them.

@@ -26,6 +26,7 @@ pub(crate) struct Root {
     bucket: Option<(String, Arc<Seen>)>,
     /// Which directory `base` was when it was opened first. Clones share it.
     first: Arc<OnceLock<Identity>>,
+    metadata_files: Arc<Mutex<()>>,
 }
 
 /// A directory, for as long as this process runs.
@@ -46,7 +47,21 @@ impl Identity {
 
 /// Which directory the one of a bucket is. Another disk may be mounted at it.
 #[derive(Debug, Default)]
-pub(crate) struct Seen(Mutex<Option<BucketIdentity>>);
+pub(crate) struct Seen(Mutex<SeenDirectory>);
+
+#[derive(Debug, Default)]
+struct SeenDirectory {
+    /// `None` for a root that is the directory of a bucket itself: it stays what it is.
+    identity: Option<BucketIdentity>,
+    /// What its mark file was seen to hold.
+    mark: Option<String>,
+}
+
+impl SeenDirectory {
+    fn new(identity: BucketIdentity) -> Self {
+        Self { identity: Some(identity), mark: None }
+    }
+}
 
 #[derive(Debug, Clone, Copy)]
 struct BucketIdentity {
@@ -64,20 +79,40 @@ impl BucketIdentity {
 impl Seen {
     /// From here on, any directory is taken for the bucket's.
     pub(crate) fn forget(&self) {
-        *self.0.lock() = None;
+        *self.0.lock() = SeenDirectory::default();
+    }
+
+    pub(crate) fn mark(&self) -> Option<String> {
+        self.0.lock().mark.clone()
+    }
+
+    /// Remembers the mark of a directory, unless another one has taken its place meanwhile.
+    pub(crate) fn keep_mark(&self, tree: &Tree, mark: &str) -> io::Result<()> {
+        let found = tree.identity()?;
+        let mut seen = self.0.lock();
+        if seen.identity.is_none_or(|known| known.directory.may_be(found)) {
+            seen.mark = Some(mark.to_owned());
+        }
+        Ok(())
     }
 
     /// Whether this is the directory of the bucket. Another program, or another worker, may have replaced it; but an
     /// empty one is what a disk leaves that is no longer mounted.
     fn accepts(&self, found: BucketIdentity, is_empty: impl FnOnce() -> io::Result<bool>) -> io::Result<bool> {
-        let known = *self.0.lock().get_or_insert(found);
+        let known = match &mut *self.0.lock() {
+            SeenDirectory { identity: Some(known), .. } => *known,
+            unknown => {
+                *unknown = SeenDirectory::new(found);
+                found
+            }
+        };
         if known.may_be(found) {
             return Ok(true);
         }
         if known.is_mount || found.is_mount || is_empty()? {
             return Ok(false);
         }
-        *self.0.lock() = Some(found);
+        *self.0.lock() = SeenDirectory::new(found);
         Ok(true)
     }
 }
@@ -86,6 +121,8 @@ impl Seen {
 #[derive(Debug)]
 pub(crate) struct Tree {
     root: OwnedFd,
+    /// Held while a metadata file gets its name, and while one is looked at and removed.
+    pub(super) metadata_files: Arc<Mutex<()>>,
 }
 
 /// An open directory of a tree.
@@ -93,7 +130,7 @@ pub(crate) struct Directory(File);
 
 impl Root {
     pub(crate) fn new(base: PathBuf) -> Self {
-        Self { base, bucket: None, first: Arc::default() }
+        Self { base, bucket: None, first: Arc::default(), metadata_files: Arc::default() }
     }
 
     /// A directory in the base.
@@ -107,7 +144,7 @@ impl Root {
     pub(crate) fn open(&self) -> io::Result<Tree> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let base = match rustix::fs::open(&self.base, flags, Mode::empty()) {
-            Ok(root) => Tree { root },
+            Ok(root) => self.tree(root),
             Err(Errno::NOENT | Errno::NOTDIR) if self.first.get().is_some() => return Err(replaced(&self.base)),
             Err(error) => return Err(error.into()),
         };
@@ -123,13 +160,17 @@ impl Root {
                 seen.forget();
             }
         })?;
-        let tree = Tree { root };
+        let tree = self.tree(root);
         let directory = tree.identity()?;
         let is_mount = directory.device != found.device;
         match seen.accepts(BucketIdentity { directory, is_mount }, || tree.is_empty())? {
             true => Ok(tree),
             false => Err(replaced(&self.path())),
         }
+    }
+
+    fn tree(&self, root: OwnedFd) -> Tree {
+        Tree { root, metadata_files: Arc::clone(&self.metadata_files) }
     }
 
     pub(crate) fn base(&self) -> &Path {
@@ -242,6 +283,15 @@ impl Tree {
             }
             renamed => Ok(renamed?),
         }
+    }
+
+    /// Gives a file a second name, which nothing has yet.
+    ///
+    /// # Errors
+    /// `AlreadyExists` when something has the name.
+    pub(crate) fn link(&self, from: &Path, to: &Path) -> io::Result<()> {
+        let ((from, old), (to, new)) = (self.parent(from)?, self.parent(to)?);
+        Ok(rustix::fs::linkat(from, old, to, new, AtFlags::empty())?)
     }
 
     pub(crate) fn remove_file(&self, path: &Path) -> io::Result<()> {

@@ -2,14 +2,15 @@
 
 use std::fs::File;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use forebay_env::Env;
 use forebay_types::ObjectKey;
+use forebay_types::limits::KEY_BYTES_MAX;
 
 use super::errors::{failed, is_absent};
 use super::meta;
-use super::names::Kept;
+use super::names::{Kept, Merge};
 use super::opened::open_object;
 use super::paths::Moves;
 use super::tree::Tree;
@@ -35,31 +36,48 @@ pub(super) fn list(env: &Env, kept: &Kept, moves: &Moves, tree: &Tree, request: 
 
 fn page(env: &Env, kept: &Kept, tree: &Tree, request: &ListRequest, held_min: usize) -> Result<ListPage> {
     let mut walk = Walk { env, kept, tree, page: Grouping::new(request), held_min };
-    walk.directory(Path::new(""), "")?;
+    walk.directories(&[PathBuf::new()], "")?;
     Ok(walk.page.finish())
 }
 
 impl Walk<'_> {
-    /// Walks a directory whose keys begin with `key`. `false` when the page is full.
-    fn directory(&mut self, directory: &Path, key: &str) -> Result<bool> {
+    /// Walks the directories whose keys begin with `key`. Usually it is one: others may have made a second one, under
+    /// another name. `false` when the page is full.
+    fn directories(&mut self, directories: &[PathBuf], key: &str) -> Result<bool> {
         let mut max = self.held_min;
         let mut from = self.page.first_wanted(key);
         loop {
             if let Some(beyond) = self.page.behind_settled(key) {
                 from = from.max(beyond);
             }
-            let Some(names) = self.kept.names(self.env, self.tree, directory, &from, max)? else { return Ok(true) };
-            for entry in names.entries_from(&from) {
-                let below = format!("{key}{}", entry.component);
+            let mut read = Vec::with_capacity(directories.len());
+            for directory in directories {
+                let names = self.kept.names(self.env, self.tree, directory, &from, max)?;
+                read.extend(names.map(|names| (directory.as_path(), names)));
+            }
+            // What follows is not known of all of them.
+            let cut = read.iter().filter(|(_, names)| names.is_cut);
+            let end = cut.clone().map(|(_, names)| names.end()).min();
+            let may_be_short = cut.clone().any(|(_, names)| names.len() <= max);
+            let (mut names, mut found) = (Merge::new(&read, &from), Vec::new());
+            while let Some(component) = names.next(&mut found) {
+                if end.as_deref().is_some_and(|end| component >= end) {
+                    break;
+                }
+                let below = format!("{key}{component}");
                 if self.page.is_behind(&below) {
                     return Ok(true);
                 }
-                if entry.is_directory() {
-                    if self.page.wants_below(&below) && !self.directory(&directory.join(entry.path()), &below)? {
+                let mut paths = found.iter().map(|(directory, entry)| directory.join(entry.path()));
+                if component.ends_with('/') {
+                    // No key is longer, and the path of a deeper directory may be too long to be opened.
+                    let may_have_keys = below.len() <= KEY_BYTES_MAX && self.page.wants_below(&below);
+                    if may_have_keys && !self.directories(&paths.collect::<Vec<_>>(), &below)? {
                         return Ok(false);
                     }
                 } else if self.page.wants(&below) {
-                    let Some(listed) = listed(self.tree, &below, &directory.join(entry.path()))? else { continue };
+                    let Some(path) = paths.next() else { continue };
+                    let Some(listed) = listed(self.tree, &below, &path)? else { continue };
                     if !self.page.add(&below, || listed) {
                         return Ok(false);
                     }
@@ -69,12 +87,10 @@ impl Walk<'_> {
                     return Ok(true);
                 }
             }
-            if !names.is_cut {
-                return Ok(true);
-            }
+            let Some(end) = end else { return Ok(true) };
             // A kept stretch has more names than the page asked for.
-            max *= if names.len() <= max { 2 } else { 1 };
-            from = names.end();
+            max *= if may_be_short { 2 } else { 1 };
+            from = end;
         }
     }
 }
@@ -191,15 +207,26 @@ mod tests {
         }
         // Two names for one key.
         std::fs::write(directory.path().join("c1%@"), "").unwrap();
+        // What other programs call so, in a directory beside ours.
+        std::fs::create_dir(directory.path().join("b%d")).unwrap();
+        for number in 0..7 {
+            let (theirs, ours) = (format!("b%d/{number}"), format!("b%d/{}", 2 * number));
+            std::fs::write(directory.path().join(&theirs), "").unwrap();
+            let location = make_location(&tree, &Moves::default(), &ours).unwrap();
+            std::fs::write(directory.path().join(location.path), "").unwrap();
+            keys.extend([theirs, ours]);
+        }
         std::fs::create_dir(directory.path().join("empty")).unwrap();
         let any = |of: &[&str]| of[env.random.below(of.len() as u64) as usize].to_owned();
         let ways =
             [(1, Kept::default()), (5, Kept::default()), (2, Kept::for_tests(1, 3)), (5, Kept::for_tests(9, 20))];
         for _ in 0..400 {
             let mut request = ListRequest {
-                prefix: any(&["", "", "a", "a-", "b-3", "b-3/", "a-b", "%", "x", "x/", "l", &long, "none"]),
+                prefix: any(&[
+                    "", "", "a", "a-", "b-3", "b-3/", "a-b", "%", "b%", "b%d/", "x", "x/", "l", &long, "none",
+                ]),
                 delimiter: Some(any(&["", "/", "-", "1"])),
-                start_after: Some(any(&["", "", "a-3", "a-3/", "b-3/1", "a-", &long, "x/-2//", "zz"])),
+                start_after: Some(any(&["", "", "a-3", "a-3/", "b%d/3", "b-3/1", "a-", &long, "x/-2//", "zz"])),
                 limit: 1 + env.random.below(9) as usize,
                 ..ListRequest::default()
             };

@@ -1,6 +1,6 @@
 //! The state of a governor, and its decisions.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use tokio::sync::Notify;
 use tracing::Instrument;
 use tracing::field::{Empty, debug};
 
-use super::state::{Circuit, GovernorState, LastError};
+use super::state::{Circuit, DeniedWrites, GovernorState, LastError};
 use super::{CallObserver, Caller, GovernorSettings, Lane, Work, is_an_answer, is_trouble};
 use crate::{Error, ErrorKind, Result};
 
@@ -24,6 +24,10 @@ const OTHERS: &str = "*";
 
 /// The pause before a retry of a read is this, doubled with every try. Half of it is random.
 const RETRY_PAUSE: Duration = Duration::from_millis(50);
+
+/// Denied writes of a bucket count until none has been denied for this long. Perhaps nobody writes there any more, and
+/// no success shows that the keys have got the permission.
+const DENIALS_AGE: Duration = Duration::from_secs(600);
 
 pub struct Governor {
     env: Env,
@@ -46,9 +50,23 @@ struct State {
     calls: u64,
     errors: u64,
     throttled: u64,
-    denied_writes: u64,
-    last_denial: String,
+    /// By bucket, of at most [`BUCKETS_MAX`].
+    denials: BTreeMap<String, Denials>,
     last_error: Option<LastError>,
+}
+
+/// Writes of a bucket that the under store has denied since it took the last one.
+#[derive(Default)]
+struct Denials {
+    count: u64,
+    last: String,
+    last_at: Duration,
+}
+
+impl Denials {
+    fn count_still(&self, now: Duration) -> bool {
+        now.saturating_sub(self.last_at) < DENIALS_AGE
+    }
 }
 
 /// Circuit breakers by bucket: objects of one bucket that always fail do not stop any other bucket. A bucket without a
@@ -103,6 +121,16 @@ impl State {
         breakers.entry(if is_full { OTHERS } else { bucket }.to_owned()).or_default()
     }
 
+    fn denied(&mut self, bucket: &str, denial: &Error, now: Duration) {
+        self.denials.retain(|_, denials| denials.count_still(now));
+        // Others leave within the time that denials count.
+        if self.denials.len() >= BUCKETS_MAX && !self.denials.contains_key(bucket) {
+            return;
+        }
+        let denials = self.denials.entry(bucket.to_owned()).or_default();
+        *denials = Denials { count: denials.count + 1, last: denial.to_string(), last_at: now };
+    }
+
     fn succeeded(&mut self, work: Work, bucket: &str, now: Duration) {
         let breakers = self.breakers(work);
         let Some(closed) = breakers.remove(bucket).or_else(|| breakers.remove(OTHERS)) else { return };
@@ -141,8 +169,7 @@ impl Governor {
             calls: 0,
             errors: 0,
             throttled: 0,
-            denied_writes: 0,
-            last_denial: String::new(),
+            denials: BTreeMap::new(),
             last_error: None,
         };
         Self { env, settings, observer, state: Mutex::new(state), freed: Notify::new() }
@@ -177,10 +204,17 @@ impl Governor {
             calls: state.calls,
             errors: state.errors,
             throttled: state.throttled,
-            denied_writes: state.denied_writes,
-            last_denial: state.last_denial.clone(),
             last_error: state.last_error.clone(),
         }
+    }
+
+    /// The first bucket of which at least this many writes in a row were denied, the last one not long ago.
+    pub fn denied_writes(&self, at_least: u64) -> Option<DeniedWrites> {
+        let now = self.env.clock.monotonic();
+        let state = self.state.lock();
+        let mut present = state.denials.iter().filter(|(_, denials)| denials.count_still(now));
+        let (bucket, denials) = present.find(|(_, denials)| denials.count >= at_least)?;
+        Some(DeniedWrites { bucket: bucket.clone(), count: denials.count, last: denials.last.clone() })
     }
 
     pub(super) async fn pause_before_retry(&self, tries: u32) {
@@ -224,7 +258,7 @@ impl Governor {
         }
         self.learn(work, caller.bucket, result.as_ref().err(), is_probe);
         if work == Work::Write && operation != "sweep" {
-            self.learn_permission(result.as_ref().err());
+            self.learn_permission(caller.bucket, result.as_ref().err());
         }
         result
     }
@@ -294,14 +328,12 @@ impl Governor {
     }
 
     /// Of a write: the circuit stays closed when it is denied, because the under store answers.
-    fn learn_permission(&self, error: Option<&Error>) {
+    fn learn_permission(&self, bucket: &str, error: Option<&Error>) {
+        let now = self.env.clock.monotonic();
         let mut state = self.state.lock();
         match error {
-            None => (state.denied_writes, state.last_denial) = (0, String::new()),
-            Some(denial) if denial.kind == ErrorKind::Denied => {
-                state.denied_writes += 1;
-                state.last_denial = denial.to_string();
-            }
+            None => drop(state.denials.remove(bucket)),
+            Some(denial) if denial.kind == ErrorKind::Denied => state.denied(bucket, denial, now),
             Some(_) => {}
         }
     }

@@ -29,11 +29,17 @@ pub struct GovernorState {
     pub errors: u64,
     /// Of these, how often the under store asked for fewer requests.
     pub throttled: u64,
-    /// Writes and deletes that it has denied since the last one that it took.
-    pub denied_writes: u64,
-    /// What it said when it denied the last of them. Empty without one.
-    pub last_denial: String,
     pub last_error: Option<LastError>,
+}
+
+/// Writes and deletes of one bucket that the under store has denied since the last one that it took.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DeniedWrites {
+    /// Its name among those behind the governor. Empty when it is the only one.
+    pub bucket: String,
+    pub count: u64,
+    /// What the under store said when it denied the last of them.
+    pub last: String,
 }
 
 /// The last error of an under store.

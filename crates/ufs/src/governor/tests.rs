@@ -276,3 +276,35 @@ async fn each_bucket_has_a_circuit_of_its_own() {
     other_store.delete(&key(), Condition::Always).await.expect("it need not wait");
     assert!(!governor.is_open(Work::Write));
 }
+
+/// Others may write to their buckets, and nobody need write to this one again.
+#[tokio::test]
+async fn denied_writes_count_by_bucket_until_one_is_taken_or_none_was_denied_for_long() {
+    let (env, clock) = Env::simulated(5);
+    let governor = Arc::new(Governor::new(env, settings(), None));
+    let of = |bucket: &str| {
+        let memory = MemoryUnderStore::default();
+        let store = Governed::new(Arc::new(memory.clone()), Arc::clone(&governor), Lane::Foreground).bucket(bucket);
+        (memory, store)
+    };
+    let ((denies, denied), (_takes, taken)) = (of("a"), of("b"));
+    denies.set_mood(Mood::Refuse(ErrorKind::Denied));
+    for _ in 0..3 {
+        assert_eq!(governor.denied_writes(3), None);
+        assert_eq!(denied.delete(&key(), Condition::Always).await.unwrap_err().kind, ErrorKind::Denied);
+        taken.delete(&key(), Condition::Always).await.unwrap();
+    }
+    let found = governor.denied_writes(3).expect("three in a row");
+    assert_eq!((found.bucket.as_str(), found.count), ("a", 3));
+    clock.advance(Duration::from_secs(599));
+    assert!(governor.denied_writes(3).is_some());
+    clock.advance(Duration::from_secs(1));
+    assert_eq!(governor.denied_writes(3), None, "nobody writes any more");
+    for count in 1..=3 {
+        denied.delete(&key(), Condition::Always).await.unwrap_err();
+        assert_eq!(governor.denied_writes(1).map(|found| found.count), Some(count), "counted from one again");
+    }
+    denies.set_mood(Mood::Well);
+    denied.delete(&key(), Condition::Always).await.unwrap();
+    assert_eq!(governor.denied_writes(1), None, "it may be written");
+}

@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 
 use super::paths;
 use super::remote::{Remote, Status};
-use crate::Result;
+use crate::{ErrorKind, Result};
 
 /// The names of the temporary files that this process is writing.
 #[derive(Default)]
@@ -74,7 +74,7 @@ pub(super) async fn sweep(remote: &Remote, writing: &Writing, base: &str, now_ms
             }
         } else {
             // Gone means swept.
-            let page = remote.page(&level.path, &level.after).await?;
+            let page = unless_denied(remote.page(&level.path, &level.after).await, &level.path)?.flatten();
             let entries = page.as_ref().map_or(&[][..], |page| &page.entries);
             level.is_last = entries.is_empty() || page.as_ref().is_none_or(|page| page.is_last);
             level.after = entries.last().map(|last| last.name.clone().into_bytes()).unwrap_or_default();
@@ -82,11 +82,23 @@ pub(super) async fn sweep(remote: &Remote, writing: &Writing, base: &str, now_ms
             for left in entries.iter().filter(|entry| is_left(entry)) {
                 // By name: a file that its writer puts into place meanwhile is an object, and keeps its number.
                 let path = paths::join(&level.path, &left.name);
-                level.removed += u64::from(remote.delete(&path).await?);
+                let is_removed = unless_denied(remote.delete(&path).await, &path)?;
+                level.removed += u64::from(is_removed == Some(true));
             }
         }
     }
     Ok(removed)
+}
+
+/// `None` when the HDFS user may not do this. What others keep from it must not end a sweep of all the rest.
+fn unless_denied<T>(done: Result<T>, path: &str) -> Result<Option<T>> {
+    match done {
+        Err(error) if error.kind == ErrorKind::Denied => {
+            tracing::info!(%error, path, "a sweep for leftovers has passed over a part of HDFS");
+            Ok(None)
+        }
+        done => done.map(Some),
+    }
 }
 
 /// Removes a directory if it is empty, and then those above it, up to the mount's own.
@@ -99,7 +111,7 @@ pub(super) async fn remove_empty(remote: &Remote, base: &str, path: &str) {
 }
 
 /// By number: a file that has taken the name meanwhile is an object.
-async fn remove_directory(remote: &Remote, path: &str) -> Result<bool> {
+pub(super) async fn remove_directory(remote: &Remote, path: &str) -> Result<bool> {
     match remote.status(path).await?.filter(|status| status.is_directory) {
         Some(directory) => remote.delete(&directory.path()).await,
         None => Ok(false),

@@ -1,5 +1,6 @@
 //! Writes an object: a temporary file beside its place, the metadata on it, and one rename.
 
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use forebay_types::{ByteRange, ETag, ObjectKey};
@@ -9,6 +10,7 @@ use hdfs_native::file::FileWriter;
 use super::meta::{self, remote_etag};
 use super::paths;
 use super::remote::{Remote, Status};
+use super::sweep;
 use super::walk::must_be_there;
 use crate::file_meta::FileIdentity;
 use crate::{Condition, Error, ErrorKind, Result, Stored, Upload};
@@ -23,11 +25,14 @@ pub(super) struct Temporary<'a> {
     /// The directory of the mount.
     base: &'a str,
     path: String,
+    /// Where other directories had to be made: the deepest one on the way that was there before.
+    made_below: OnceLock<String>,
 }
 
 impl<'a> Temporary<'a> {
     pub(super) fn new(remote: &'a Remote, base: &'a str, target: &str, name: &str) -> Self {
-        Self { remote, base, path: paths::join(paths::parent(target).unwrap_or("/"), name) }
+        let path = paths::join(paths::parent(target).unwrap_or("/"), name);
+        Self { remote, base, path, made_below: OnceLock::new() }
     }
 
     /// Writes the bytes, the metadata and the time.
@@ -58,10 +63,23 @@ impl<'a> Temporary<'a> {
         match self.remote.create(&self.path, false).await {
             Err(error) if error.kind == ErrorKind::NotFound => {
                 must_be_there(self.remote, self.base).await?;
+                let present = self.deepest_present().await?;
+                let _is_the_only_one = self.made_below.set(present);
                 self.remote.create(&self.path, true).await
             }
             created => created,
         }
+    }
+
+    /// The directory on the way below which all are missing. That of the mount is there, and the last one is not.
+    async fn deepest_present(&self) -> Result<String> {
+        let above = |path: &str| paths::parent(path).unwrap_or("/").to_owned();
+        let mut directory = above(&above(&self.path));
+        while directory.len() > self.base.len() && self.remote.status(&directory).await?.is_none() {
+            directory = above(&directory);
+        }
+        // That of the mount may have come back meanwhile, and stays.
+        Ok(if directory.len() < self.base.len() { self.base.to_owned() } else { directory })
     }
 
     async fn copy(&self, writer: &mut FileWriter, upload: &Upload) -> Result<()> {
@@ -98,19 +116,42 @@ impl<'a> Temporary<'a> {
     pub(super) async fn place(&self, file: FileIdentity, target: &str, condition: &Condition) -> Result<Stored> {
         let stored = Stored { remote_etag: remote_etag(file) };
         let overwrite = *condition != Condition::Absent;
-        let Err(error) = self.remote.rename(&self.path, target, overwrite).await else { return Ok(stored) };
+        let Err(error) = self.rename(target, overwrite).await else { return Ok(stored) };
         if error.kind != ErrorKind::Ambiguous {
             return Err(self.refused(target, error).await);
         }
         // The file is in one of two places. Without its temporary name, a rename that arrives late fails.
         match self.delete().await {
             Ok(true) => Err(Error { kind: ErrorKind::Unavailable, ..error }),
-            Ok(false) => match self.remote.status(target).await {
-                Ok(Some(status)) if status.identity.number == file.number => Ok(stored),
-                Ok(_) | Err(_) => Err(error),
+            Ok(false) => match self.is_durable_at(target, file).await {
+                true => Ok(stored),
+                false => Err(error),
             },
             Err(_) => Err(error),
         }
+    }
+
+    /// Renames the file to its place. An empty directory there makes way: an interrupted upload or deletion may have
+    /// left it.
+    async fn rename(&self, target: &str, overwrite: bool) -> Result<()> {
+        match self.remote.rename(&self.path, target, overwrite).await {
+            Err(error) if error.kind != ErrorKind::Ambiguous => {
+                let has_made_way = sweep::remove_directory(self.remote, target).await.unwrap_or(false);
+                if has_made_way { self.remote.rename(&self.path, target, overwrite).await } else { Err(error) }
+            }
+            renamed => renamed,
+        }
+    }
+
+    /// Whether the file has its place for good. A NameNode shows a rename a moment before it is on its disk, and its
+    /// answer to a later change comes behind it.
+    async fn is_durable_at(&self, target: &str, file: FileIdentity) -> bool {
+        let Ok(Some(status)) = self.remote.status(target).await else { return false };
+        if status.identity.number != file.number {
+            return false;
+        }
+        let modified_ms = (status.identity.modified_ns / 1_000_000).max(0) as u64;
+        self.remote.set_modified(&status.path(), modified_ms).await.is_ok()
     }
 
     /// Why a rename was refused.
@@ -126,9 +167,13 @@ impl<'a> Temporary<'a> {
         }
     }
 
-    /// If it can't be removed, a sweep removes it later.
+    /// Also removes the directories that were made for it, when nothing else is in them. If the file can't be removed,
+    /// a sweep removes it later.
     pub(super) async fn remove(&self) {
         let _ = self.delete().await;
+        if let (Some(present), Some(directory)) = (self.made_below.get(), paths::parent(&self.path)) {
+            sweep::remove_empty(self.remote, present, directory).await;
+        }
     }
 
     /// Tries twice: the answer may be lost once more.

@@ -1,6 +1,7 @@
 //! Makes clients: where credentials and the region come from, timeouts, no retries.
 
 use std::collections::HashSet;
+use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
@@ -9,14 +10,16 @@ use aws_config::default_provider::credentials::DefaultCredentialsChain;
 use aws_config::environment::{EnvironmentVariableCredentialsProvider, EnvironmentVariableRegionProvider};
 use aws_config::meta::credentials::CredentialsProviderChain;
 use aws_config::meta::region::RegionProviderChain;
+use aws_config::profile::credentials::Builder as ProfileBuilder;
 use aws_config::profile::{ProfileFileCredentialsProvider, ProfileFileRegionProvider};
+use aws_config::provider_config::ProviderConfig;
 use aws_config::retry::RetryConfig;
 use aws_config::stalled_stream_protection::StalledStreamProtectionConfig;
 use aws_config::timeout::TimeoutConfig;
 use aws_config::web_identity_token::WebIdentityTokenCredentialsProvider;
 use aws_config::{AppName, BehaviorVersion, Region};
 use aws_credential_types::Credentials;
-use aws_credential_types::provider::SharedCredentialsProvider;
+use aws_credential_types::provider::{ProvideCredentials, SharedCredentialsProvider, future};
 use aws_sdk_s3::Client;
 use aws_sdk_s3::config::ResponseChecksumValidation;
 use aws_sdk_s3::presigning::PresigningConfig;
@@ -69,7 +72,8 @@ impl S3Client {
 /// None today: nothing is sent to the server yet.
 pub async fn connect(endpoint: Option<&str>, region: Option<&str>, options: &OpenOptions) -> Result<S3Client> {
     let settings = &options.s3;
-    let region = RegionProviderChain::first_try(region.map(|name| Region::new(name.to_owned())))
+    let configured = region.map(|name| Region::new(name.to_owned()));
+    let region = RegionProviderChain::first_try(configured.clone())
         .or_else(EnvironmentVariableRegionProvider::new())
         .or_else(ProfileFileRegionProvider::new())
         .or_else(Region::new(DEFAULT_REGION));
@@ -81,7 +85,7 @@ pub async fn connect(endpoint: Option<&str>, region: Option<&str>, options: &Ope
     let stalls = StalledStreamProtectionConfig::enabled().grace_period(STALL).build();
     let mut loader = aws_config::defaults(BehaviorVersion::latest())
         .region(region)
-        .credentials_provider(credentials(options).await)
+        .credentials_provider(credentials(options, configured).await)
         .retry_config(RetryConfig::disabled())
         .timeout_config(timeouts)
         .time_source(skew.clone())
@@ -132,23 +136,71 @@ fn is_of_amazon(url: &str) -> bool {
 /// The credentials of the configuration, else those of the environment and of the profile files. A metadata service on
 /// the network is asked only where the settings say so: elsewhere that means waiting for nothing, or getting somebody
 /// else's keys.
-async fn credentials(options: &OpenOptions) -> SharedCredentialsProvider {
+async fn credentials(options: &OpenOptions, configured: Option<Region>) -> SharedCredentialsProvider {
     if let Some(S3Credentials { access_key, secret_key, session_token }) = &options.credentials {
         let keys = Credentials::new(access_key, secret_key, session_token.clone(), None, "forebay configuration");
         return SharedCredentialsProvider::new(keys);
     }
-    if options.s3.instance_credentials {
-        return SharedCredentialsProvider::new(DefaultCredentialsChain::builder().build().await);
-    }
+    // Roles are asked of Amazon, which may not know the region of the configuration.
+    let region = RegionProviderChain::first_try(EnvironmentVariableRegionProvider::new())
+        .or_else(ProfileFileRegionProvider::new())
+        .or_else(configured)
+        .or_else(Region::new(DEFAULT_REGION));
+    let region = region.region().await;
+    // A new one for each use: it keeps the profile files that it has read.
+    let in_region = move || ProviderConfig::without_region().with_region(region.clone());
+    let of_web = WebIdentityTokenCredentialsProvider::builder().configure(&in_region());
     let chain = CredentialsProviderChain::first_try("Environment", EnvironmentVariableCredentialsProvider::new())
-        .or_else("Profile", ProfileFileCredentialsProvider::builder().build())
-        .or_else("WebIdentityToken", WebIdentityTokenCredentialsProvider::builder().build());
+        .or_else("Profile", Profiles(move || ProfileFileCredentialsProvider::builder().configure(&in_region())));
+    let chain = match options.s3.instance_credentials {
+        true => chain.or_else("Default", DefaultCredentialsChain::builder().build().await),
+        false => chain.or_else("WebIdentityToken", of_web.build()),
+    };
     SharedCredentialsProvider::new(chain)
+}
+
+/// The keys of the profile files, which other programs rewrite when the keys expire. A provider of the SDK reads the
+/// files once, so each question makes another one.
+struct Profiles<B>(B);
+
+impl<B> fmt::Debug for Profiles<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Profiles").finish_non_exhaustive()
+    }
+}
+
+impl<B: Fn() -> ProfileBuilder + Send + Sync> ProvideCredentials for Profiles<B> {
+    fn provide_credentials<'a>(&'a self) -> future::ProvideCredentials<'a>
+    where
+        Self: 'a,
+    {
+        let provider = (self.0)().build();
+        future::ProvideCredentials::new(async move { provider.provide_credentials().await })
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::is_of_amazon;
+    use super::*;
+
+    #[tokio::test]
+    #[expect(deprecated, reason = "the names that replace these are in a crate that nothing else here needs")]
+    async fn keys_that_another_program_has_written_to_a_profile_file_are_used() {
+        use aws_config::profile::profile_file::{ProfileFileKind, ProfileFiles};
+
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("credentials");
+        let of_file = path.clone();
+        let profiles = Profiles(move || {
+            let files = ProfileFiles::builder().with_file(ProfileFileKind::Credentials, &of_file).build();
+            ProfileFileCredentialsProvider::builder().profile_files(files).profile_name("default")
+        });
+        for key in ["first", "second"] {
+            let text = format!("[default]\naws_access_key_id = {key}\naws_secret_access_key = secret\n");
+            std::fs::write(&path, text).unwrap();
+            assert_eq!(profiles.provide_credentials().await.unwrap().access_key_id(), key);
+        }
+    }
 
     #[test]
     fn amazon_is_known_by_its_hosts() {

@@ -16,6 +16,9 @@ use forebay_types::{Algorithm, ChecksumKind, ChecksumNames};
 /// Most keys in one page of S3.
 const PAGE_MAX: usize = 1000;
 
+/// Most names of a request that only checks whether something is there. Nobody continues behind its page.
+const LOOK_MAX: usize = 2;
+
 /// Appended to a string, it sorts after every key that begins with that string.
 const LAST_CHARACTER: char = char::MAX;
 
@@ -37,11 +40,16 @@ impl S3Store {
         if delimiter != "/" && self.client.groups_in_circles.load(Ordering::Relaxed) {
             return self.list_ungrouped(request).await;
         }
-        let (mut token, mut seen) = (request.token.clone(), HashSet::new());
+        let given = request.token.as_deref().map(Continuation::read);
+        let (mut at, mut seen) = (given.clone(), HashSet::new());
         loop {
+            let token = at.as_ref().map(|at| at.token.clone());
+            seen.extend(token.clone());
+            let mut behind = at.as_ref().and_then(|at| at.last.clone());
             let output = match self.list_from(request, token.as_deref()).await {
                 // The token is of another server, or the server no longer keeps it. The name stands for the same place.
-                Err(error) if error.kind.is_invalid() && token.is_some() && token == request.token => {
+                Err(error) if error.kind.is_invalid() && token.is_some() && at == given => {
+                    behind = None;
                     self.list_from(request, None).await?
                 }
                 Err(error) if error.kind.is_invalid() && token.is_none() => match around_odd_names(request) {
@@ -51,21 +59,28 @@ impl S3Store {
                 },
                 output => output?,
             };
-            seen.extend(token);
             let is_truncated = output.is_truncated() == Some(true);
-            token = output.next_continuation_token().filter(|_| is_truncated).map(str::to_owned);
-            if is_truncated && token.is_none() {
+            let next = output.next_continuation_token().filter(|_| is_truncated).map(str::to_owned);
+            if is_truncated && next.is_none() {
                 return Err(goes_nowhere(&format!("list {}", self.bucket)));
             }
-            if token.as_ref().is_some_and(|token| seen.contains(token)) {
-                if delimiter == "/" {
-                    return Err(in_circles(format!("list {}", self.bucket)));
-                }
+            let shown = self.shown(&output);
+            let is_circle = next.as_ref().is_some_and(|next| seen.contains(next));
+            let disorder = disorder(&shown, behind.as_deref(), next.is_some() && request.limit > LOOK_MAX);
+            if delimiter != "/" && (is_circle || disorder.is_some()) {
                 self.client.groups_in_circles.store(true, Ordering::Relaxed);
                 return self.list_ungrouped(request).await;
             }
-            let page = self.page(request, output, token.clone());
-            if token.is_none() || page.next.is_some() {
+            if is_circle {
+                return Err(in_circles(format!("list {}", self.bucket)));
+            }
+            if let Some((first, second)) = disorder {
+                return Err(out_of_order(&self.bucket, first, second));
+            }
+            let last = last_of(&shown).or(behind);
+            at = next.map(|token| Continuation { token, last });
+            let page = page(request, shown, at.as_ref());
+            if at.is_none() || page.next.is_some() {
                 return Ok(page);
             }
         }
@@ -138,31 +153,99 @@ impl S3Store {
         if group { after + &LAST_CHARACTER.to_string() } else { after }
     }
 
-    /// The page, with names relative to our prefix. `next` is its last name, if there is a token for more.
-    fn page(&self, request: &ListRequest, output: ListObjectsV2Output, token: Option<String>) -> ListPage {
+    /// What the under store shows, in its own order, with names relative to our prefix.
+    fn shown(&self, output: &ListObjectsV2Output) -> ListPage {
         let encoded = output.encoding_type() == Some(&EncodingType::Url);
         let local = |name: &str| {
             let name = if encoded { decode(name) } else { name.to_owned() };
             // An empty rest is the marker of the place itself.
             name.strip_prefix(&self.prefix).filter(|rest| !rest.is_empty()).map(str::to_owned)
         };
-        let after = request.start_after.as_deref();
-        let is_behind = |name: &str| after.is_none_or(|after| name > after);
-        // A common prefix that contains `start_after` may have keys after it.
-        let has_keys_behind = |prefix: &String| {
-            is_behind(prefix) || after.is_some_and(|after| after != prefix && after.starts_with(prefix.as_str()))
-        };
         let listed = |object: &Object| listed(local(object.key()?)?, object);
-        let mut objects: Vec<_> =
-            output.contents().iter().filter_map(listed).filter(|object| is_behind(&object.key)).collect();
-        let prefixes = output.common_prefixes().iter().filter_map(|prefix| local(prefix.prefix()?));
-        let mut prefixes: Vec<_> = prefixes.filter(has_keys_behind).collect();
-        objects.sort_by(|a, b| a.key.cmp(&b.key));
-        prefixes.sort();
-        let last = objects.last().map(|object| object.key.clone()).max(prefixes.last().cloned());
-        let next = last.filter(|_| token.is_some());
-        ListPage { objects, prefixes, token: token.filter(|_| next.is_some()), next }
+        let objects = output.contents().iter().filter_map(listed).collect();
+        let prefixes = output.common_prefixes().iter().filter_map(|prefix| local(prefix.prefix()?)).collect();
+        ListPage { objects, prefixes, ..ListPage::default() }
     }
+}
+
+/// Where a listing continues: what [`ListPage::token`] stands for.
+#[derive(Clone, PartialEq, Eq)]
+struct Continuation {
+    /// The under store's own.
+    token: String,
+    /// The last name before it. No name behind it sorts before that.
+    last: Option<String>,
+}
+
+impl Continuation {
+    fn read(text: &str) -> Self {
+        let parts = || {
+            let (length, rest) = text.split_once(' ')?;
+            rest.split_at_checked(length.parse().ok()?)
+        };
+        match parts() {
+            Some((token, last)) => Self { token: token.to_owned(), last: Some(last.to_owned()) },
+            None => Self { token: text.to_owned(), last: None },
+        }
+    }
+
+    fn write(&self) -> String {
+        let last = self.last.as_deref().unwrap_or_default();
+        format!("{} {}{last}", self.token.len(), self.token)
+    }
+}
+
+/// The page that was asked for. `next` is its last name, if there are more.
+fn page(request: &ListRequest, shown: ListPage, rest: Option<&Continuation>) -> ListPage {
+    let after = request.start_after.as_deref();
+    let is_behind = |name: &str| after.is_none_or(|after| name > after);
+    // A common prefix that contains `start_after` may have keys after it.
+    let has_keys_behind = |prefix: &String| {
+        is_behind(prefix) || after.is_some_and(|after| after != prefix && after.starts_with(prefix.as_str()))
+    };
+    let ListPage { mut objects, mut prefixes, .. } = shown;
+    objects.retain(|object| is_behind(&object.key));
+    prefixes.retain(has_keys_behind);
+    objects.sort_by(|a, b| a.key.cmp(&b.key));
+    prefixes.sort();
+    let page = ListPage { objects, prefixes, ..ListPage::default() };
+    let next = last_of(&page).filter(|_| rest.is_some());
+    let token = rest.filter(|_| next.is_some()).map(Continuation::write);
+    ListPage { next, token, ..page }
+}
+
+/// The last name of a page in order.
+fn last_of(page: &ListPage) -> Option<String> {
+    page.objects.last().map(|object| object.key.clone()).max(page.prefixes.last().cloned())
+}
+
+/// Two names of which the second one comes too late, if there are such: before the last name of the page before, or on
+/// a page with more behind it. A listing that continues after the larger one would leave out names between them.
+fn disorder<'a>(shown: &'a ListPage, behind: Option<&'a str>, is_cut: bool) -> Option<(&'a str, &'a str)> {
+    let (objects, prefixes) = (&shown.objects, &shown.prefixes);
+    if let Some(behind) = behind {
+        let object = objects.iter().map(|object| object.key.as_str()).find(|name| *name < behind);
+        // A common prefix sorts before the names in it.
+        let is_early = |name: &&str| *name < behind && !behind.starts_with(*name);
+        if let Some(early) = object.or_else(|| prefixes.iter().map(String::as_str).find(is_early)) {
+            return Some((behind, early));
+        }
+    }
+    if !is_cut {
+        return None;
+    }
+    let objects = objects.windows(2).map(|pair| (pair[0].key.as_str(), pair[1].key.as_str()));
+    let prefixes = prefixes.windows(2).map(|pair| (pair[0].as_str(), pair[1].as_str()));
+    objects.chain(prefixes).find(|(first, second)| first > second)
+}
+
+/// A listing that is not complete looks like one. Servers that list in no order at all can't be listed page by page.
+fn out_of_order(bucket: &str, first: &str, second: &str) -> Error {
+    let problem = format!("the under store lists keys out of order, {first:?} before {second:?}");
+    Error::new(
+        ErrorKind::Unsupported,
+        format!("list {bucket}: {problem}, so a page by page listing would be incomplete"),
+    )
 }
 
 /// # Errors

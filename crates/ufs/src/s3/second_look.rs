@@ -54,6 +54,8 @@ impl S3Store {
         }
     }
 
+    /// Returns what was stored. If the answer is doubted, so is its ETag: the object itself has the right one.
+    ///
     /// # Errors
     /// `Ambiguous` when something in front of S3 may have confirmed this write, and something else is there.
     pub(super) async fn look_at_upload(
@@ -66,7 +68,10 @@ impl S3Store {
         let is_proven = match self.needs_look(speaks_s3).await {
             Ok(false) => return Ok(stored),
             Ok(true) => match self.head(key).await {
-                Ok(object) => is_of(&object, upload, &stored),
+                Ok(object) if is_of(&object, upload, &stored) => {
+                    return Ok(Stored { remote_etag: object.remote_etag });
+                }
+                Ok(_) => false,
                 // Credentials that may write but not read.
                 Err(error) => error.kind == ErrorKind::Denied && !self.client.answers.tells_id_to("PutObject"),
             },

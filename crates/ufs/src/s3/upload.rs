@@ -5,8 +5,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use aws_sdk_s3::config::timeout::TimeoutConfig;
-use aws_sdk_s3::error::ProvideErrorMetadata;
+use aws_sdk_s3::error::{ProvideErrorMetadata, SdkError};
 use aws_sdk_s3::operation::RequestId;
+use aws_sdk_s3::operation::complete_multipart_upload::CompleteMultipartUploadError;
 use aws_sdk_s3::operation::put_object::builders::PutObjectFluentBuilder;
 use aws_sdk_s3::types::{ChecksumAlgorithm, CompletedMultipartUpload, CompletedPart, StorageClass};
 use bytes::Bytes;
@@ -29,6 +30,8 @@ const DEFAULT_TYPE: &str = "binary/octet-stream";
 
 /// Larger bodies are streamed by the SDK: its cost is small compared with theirs.
 const DIRECT_BYTES_MAX: u64 = 1 << 20;
+
+type CompleteFailed = SdkError<CompleteMultipartUploadError>;
 
 /// Sets what PutObject and CreateMultipartUpload have in common.
 macro_rules! describe {
@@ -109,7 +112,7 @@ impl S3Store {
             let result = direct.put(&remote, headers, body, self.settings.deadline(info.size)).await;
             let result = result.map_err(|error| classify(error, Effect::Write, || self.context("put", key)));
             let (etag, speaks_s3) = result?;
-            return self.look_at_upload(key, upload, self.stored_whole(key, upload, etag.as_deref())?, speaks_s3).await;
+            return self.stored_whole(key, upload, etag.as_deref(), speaks_s3).await;
         }
         let failure = SourceError::default();
         let request = self.client.sdk.put_object().bucket(&self.bucket).key(self.remote_key(key));
@@ -126,12 +129,18 @@ impl S3Store {
         let output =
             result.map_err(|error| failure.instead_of(classify(error, Effect::Write, || self.context("put", key))))?;
         let speaks_s3 = output.request_id().is_some();
-        self.look_at_upload(key, upload, self.stored_whole(key, upload, output.e_tag())?, speaks_s3).await
+        self.stored_whole(key, upload, output.e_tag(), speaks_s3).await
     }
 
     /// After an upload in one piece.
-    fn stored_whole(&self, key: &ObjectKey, upload: &Upload, etag: Option<&str>) -> Result<Stored> {
-        let stored = self.stored(key, etag)?;
+    async fn stored_whole(
+        &self,
+        key: &ObjectKey,
+        upload: &Upload,
+        etag: Option<&str>,
+        speaks_s3: bool,
+    ) -> Result<Stored> {
+        let stored = self.look_at_upload(key, upload, self.stored(key, etag)?, speaks_s3).await?;
         // The MD5 is known where it is the ETag that the client got.
         if upload.info.etag.md5().is_some_and(|md5| stored.remote_etag.md5() != Some(md5)) {
             self.client.opaque_etags.lock().insert(self.bucket.clone());
@@ -186,7 +195,7 @@ impl S3Store {
     ) -> Result<Stored> {
         let parts = self.upload_all_parts(key, upload, id, ranges).await?;
         let told = parts.iter().map(|(part, _)| part.clone()).collect();
-        match self.complete(key, upload, id, told).await {
+        let completed = match self.complete(key, upload, id, told).await {
             // For parts with checksums, S3 wants these checksums again, and a proxy has hidden them from us.
             Err(error) if error.kind.is_invalid() && parts.iter().any(|(part, _)| part.checksum_crc32.is_none()) => {
                 let summed = |(mut part, sum): (CompletedPart, Sum)| {
@@ -196,7 +205,12 @@ impl S3Store {
                 self.complete(key, upload, id, parts.into_iter().map(summed).collect()).await
             }
             completed => completed,
-        }
+        };
+        // The parts are ours: what is wrong with them is nothing that the client could change.
+        completed.map_err(|error| match is_about_parts(&error) {
+            true => Error { kind: ErrorKind::Unavailable, ..error },
+            false => error,
+        })
     }
 
     async fn complete(&self, key: &ObjectKey, upload: &Upload, id: &str, parts: Vec<CompletedPart>) -> Result<Stored> {
@@ -264,7 +278,7 @@ impl S3Store {
             // Credentials that may write but not read have to believe it.
             Err(error) if error.kind == ErrorKind::Denied => return Ok(stored),
             Err(error) => error.to_string(),
-            Ok(remote) if is_of(&remote, upload, &stored) => return Ok(stored),
+            Ok(remote) if is_of(&remote, upload, &stored) => return Ok(Stored { remote_etag: remote.remote_etag }),
             Ok(_) => "another object is there".to_owned(),
         };
         let context = self.context("complete an upload of", key);
@@ -322,8 +336,11 @@ impl S3Store {
             // A part that arrived changes nothing visible.
             Error { kind: unapplied(error.kind), ..error }
         })?;
-        let part = CompletedPart::builder().part_number(number);
-        let part = part.set_e_tag(output.e_tag.map(|text| objects::tag(&text).quoted()));
+        // Something in front of S3 has answered: the completion would be refused.
+        let Some(etag) = output.e_tag else {
+            return Err(objects::incomplete(self.context("upload a part of", key)));
+        };
+        let part = CompletedPart::builder().part_number(number).e_tag(objects::tag(&etag).quoted());
         Ok((part.set_checksum_crc32(output.checksum_crc32).build(), sum))
     }
 
@@ -368,6 +385,12 @@ impl S3Store {
             must_go_on(&before, &marker, || format!("uploads of {}", self.bucket))?;
         }
     }
+}
+
+/// Whether a completion was refused for its parts. Nothing was written then.
+fn is_about_parts(error: &Error) -> bool {
+    let answer = error.source.as_ref().and_then(|source| source.downcast_ref::<CompleteFailed>());
+    answer.and_then(ProvideErrorMetadata::code).is_some_and(|code| matches!(code, "InvalidPart" | "InvalidPartOrder"))
 }
 
 /// The checksum that the client sent. It is passed on, and the server verifies it. A checksum that only Amazon S3 is

@@ -119,6 +119,9 @@ async fn directories_come_and_go_with_their_objects(cluster: &Cluster) {
     // What is empty and not ours stays.
     store.delete(&key("theirs/empty"), Condition::Always).await.expect("no object has this key");
     assert_eq!(files(&client, "/come").await, ["/come/a", "/come/theirs", "/come/theirs/empty"]);
+    // An object takes its place.
+    put(&store, "theirs/empty", b"1").await.expect("the directory is empty");
+    assert_eq!(read(&store, "theirs/empty").await.expect("its bytes"), b"1");
 }
 
 /// More than one attribute holds.
@@ -155,6 +158,22 @@ async fn permissions_count(cluster: &Cluster) {
     client.set_owner("/permissions", Some("stranger"), None).await.expect("an owner");
     put(&strange, "theirs", b"").await.expect("it owns the directory");
     assert_eq!(client.get_file_info("/permissions/theirs").await.expect("a file").owner, "stranger");
+    a_sweep_passes_over_what_it_may_not_read_or_remove(cluster, &strange).await;
+}
+
+async fn a_sweep_passes_over_what_it_may_not_read_or_remove(cluster: &Cluster, strange: &HdfsStore) {
+    let (superuser, stranger) = (cluster.client(), cluster.client_of("stranger"));
+    superuser.mkdirs("/permissions/z", 0o700, true).await.expect("a directory");
+    // A sweep begins with the last directory.
+    let left = [(&superuser, "/permissions/y/.forebay-1.tmp"), (&stranger, "/permissions/x/.forebay-2.tmp")];
+    for (client, path) in left {
+        let mut file = client.create(path, WriteOptions::default()).await.expect("a file");
+        file.close().await.expect("a file");
+        client.set_times(path, 1_700_000_000_000, 1_700_000_000_000).await.expect("a time");
+    }
+    assert_eq!(strange.sweep(Duration::from_secs(3600), &|_| true).await.expect("a sweep"), 1);
+    assert!(superuser.get_file_info("/permissions/x").await.is_err(), "it is empty");
+    assert!(superuser.get_file_info("/permissions/y/.forebay-1.tmp").await.is_ok());
 }
 
 async fn a_nameservice_leads_to_the_node_that_answers(cluster: &Cluster) {
@@ -202,8 +221,11 @@ async fn lost_answers_are_cleared_up(cluster: &Cluster) {
     let authority = format!("127.0.0.1:{}", proxy.port);
     let store = HdfsStore::new(Env::real(), HdfsLocation { authority, ..cluster.location("/lost") }).expect("a store");
     put(&store, "object", b"1").await.expect("an upload");
+    proxy.calls();
     proxy.lose("rename2", Lost::Answer);
     let stored = put(&store, "object", b"2").await.expect("it has taken place");
+    let calls = proxy.calls();
+    assert_eq!((calls["getFileInfo"], calls["setTimes"]), (1, 2), "the last one brings the rename to disk: {calls:?}");
     assert_eq!(store.head(&key("object")).await.expect("an object").remote_etag, stored.remote_etag);
     proxy.lose("rename2", Lost::Request);
     assert_eq!(kind(put(&store, "object", b"3").await), ErrorKind::Unavailable);
@@ -214,6 +236,15 @@ async fn lost_answers_are_cleared_up(cluster: &Cluster) {
         assert_eq!(files(&cluster.client(), "/lost").await, ["/lost/object"], "{method}: {:?}", proxy.calls());
     }
     assert_eq!(read(&store, "object").await.expect("its bytes"), b"2");
+    // The NameNode may have lost the rename again, when another one has taken over.
+    proxy.lose("rename2", Lost::Answer);
+    proxy.lose("setTimes", Lost::Request);
+    assert_eq!(kind(put(&store, "object", b"5").await), ErrorKind::Ambiguous);
+    // The directories that were made for an upload go with it.
+    proxy.lose("complete", Lost::Answer);
+    assert_eq!(kind(put(&store, "new/dir/object", b"6").await), ErrorKind::Unavailable);
+    assert_eq!(files(&cluster.client(), "/lost").await, ["/lost/object"]);
+    put(&store, "new", b"6").await.expect("no directory is in the way");
     proxy.lose("delete", Lost::Answer);
     let deleted = store.delete(&key("object"), Condition::Always).await;
     assert_eq!(kind(deleted), ErrorKind::Ambiguous);

@@ -1,6 +1,6 @@
 //! Stands between the store and the NameNode: counts calls, holds them back, and loses requests or answers.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -53,7 +53,8 @@ impl Held {
 #[derive(Default)]
 struct State {
     calls: Mutex<BTreeMap<String, usize>>,
-    loses: Mutex<Option<(&'static str, Lost)>>,
+    /// One after the other.
+    loses: Mutex<VecDeque<(&'static str, Lost)>>,
     holds: Mutex<Option<Hold>>,
 }
 
@@ -90,9 +91,9 @@ impl Proxy {
         Self { port, state }
     }
 
-    /// Once, of the next call of this method.
+    /// Once, of the next call of this method after all that is lost before.
     pub(crate) fn lose(&self, method: &'static str, lost: Lost) {
-        *self.state.loses.lock() = Some((method, lost));
+        self.state.loses.lock().push_back((method, lost));
     }
 
     /// Once, the next call of this method after `passes` others.
@@ -136,8 +137,8 @@ async fn requests(
         if let Some(method) = method(&frame) {
             let lost = {
                 let mut loses = state.loses.lock();
-                let is_hit = loses.is_some_and(|(hit, _)| hit == method);
-                if is_hit { loses.take() } else { None }
+                let is_hit = loses.front().is_some_and(|(hit, _)| *hit == method);
+                if is_hit { loses.pop_front() } else { None }
             };
             if let Some(hold) = state.hold(&method) {
                 // A test that does not wait for it lets it pass.

@@ -14,6 +14,8 @@ struct Behind {
     /// Methods whose answers lack all headers that begin with `x-amz-`.
     stripped: Mutex<Vec<&'static str>>,
     denies_lists: AtomicBool,
+    /// PUTs are carried out, and answered with an ETag of something else.
+    mistells_tags: AtomicBool,
 }
 
 const ALL: [&str; 4] = ["PUT", "DELETE", "HEAD", "GET"];
@@ -50,7 +52,8 @@ impl Behind {
                 let decoded = seen.headers.get("x-amz-decoded-content-length");
                 let size = decoded.map_or(seen.body.len(), |size| size.parse().expect("a number"));
                 let put = (format!("\"{size}\""), size, stamp);
-                let headers = format!("ETag: {}\n", put.0);
+                let mistells = self.mistells_tags.load(Ordering::SeqCst);
+                let headers = format!("ETag: {}\n", if mistells { "\"made-up\"" } else { put.0.as_str() });
                 *object = Some(put);
                 answer("200 X", &headers, 0, "")
             }
@@ -206,5 +209,52 @@ async fn the_tag_of_an_older_object_proves_nothing() {
         *behind.pages.lock() = vec!["PUT"];
         assert_eq!(put_bytes(store, 6).await, Err(ErrorKind::Ambiguous));
         assert_eq!(sizes(store).await, [Ok(4); 3]);
+    }
+}
+
+/// The answer to the upload is not believed, so its ETag isn't either.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_tag_of_an_object_that_was_looked_at_is_the_one_that_it_has() {
+    for way in 0..2 {
+        let (behind, server) = Behind::start().await;
+        let store = &server.both(S3Settings::default()).await[way];
+        assert_eq!(sizes(store).await[2], Ok(0));
+        *behind.stripped.lock() = vec!["PUT"];
+        behind.mistells_tags.store(true, Ordering::SeqCst);
+        let upload = upload(described(4), &Bytes::from_static(b"body"), Condition::Always);
+        let stored = store.put(&key("a"), upload).await.unwrap();
+        assert_eq!(stored.remote_etag, ETag::new("4"));
+    }
+}
+
+/// A gateway answers for S3, which then does not have the part.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_part_that_only_a_gateway_has_confirmed_is_no_fault_of_the_object() {
+    for part in [
+        "HTTP/1.1 204 X\r\n\r\n",
+        "HTTP/1.1 200 X\r\nContent-Length: 0\r\n\r\n",
+        "HTTP/1.1 200 X\r\nETag: \"page\"\r\nContent-Length: 0\r\n\r\n",
+    ] {
+        let server = Recorder::by(move |seen| {
+            let (status, document) = match seen.method.as_str() {
+                "PUT" => return part.to_owned(),
+                "DELETE" => return DELETED.to_owned(),
+                "POST" if seen.path.contains("uploads") => {
+                    ("200 X", "<InitiateMultipartUploadResult><UploadId>one</UploadId></InitiateMultipartUploadResult>")
+                }
+                _ => ("400 X", "<Error><Code>InvalidPart</Code></Error>"),
+            };
+            let length = document.len();
+            format!("HTTP/1.1 {status}\r\nx-amz-request-id: 1\r\nContent-Length: {length}\r\n\r\n{document}")
+        })
+        .await;
+        let settings = S3Settings { multipart_threshold: ByteSize(1), ..S3Settings::default() };
+        let [store, _] = server.both(settings).await;
+        let upload = upload(described(4), &Bytes::from_static(b"body"), Condition::Always);
+        let error = store.put(&key("a"), upload).await.expect_err("there is no such part");
+        assert_eq!(error.kind, ErrorKind::Unavailable, "{part}: {error}");
+        let completes = |seen: &Seen| seen.method == "POST" && seen.path.contains("uploadId=one");
+        let is_completed = server.seen.lock().iter().any(completes);
+        assert_eq!(is_completed, part.contains("ETag"), "{part}: a completion could only fail");
     }
 }

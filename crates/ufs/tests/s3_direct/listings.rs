@@ -27,6 +27,49 @@ async fn a_list_that_goes_in_circles_is_an_error() {
     assert_eq!((error.kind, server.seen.lock().len()), (ErrorKind::Unavailable, 2), "{error}");
 }
 
+/// A page of a listing, without its head.
+fn page(names: &[String], next: Option<&str>) -> String {
+    let next = next.map(|next| format!("<NextContinuationToken>{next}</NextContinuationToken>")).unwrap_or_default();
+    let key =
+        |name: &String| format!("<Contents><Key>a prefix/{name}</Key><Size>1</Size><ETag>\"t\"</ETag></Contents>");
+    let (is_truncated, keys) = (!next.is_empty(), names.iter().map(key).collect::<String>());
+    let document =
+        format!("<ListBucketResult><IsTruncated>{is_truncated}</IsTruncated>{next}{keys}</ListBucketResult>");
+    format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{document}", document.len())
+}
+
+/// As versitygw lists a key with a control character: in its place, under another name. Its other keys must not be
+/// taken for shown.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_list_out_of_order_is_an_error_and_not_an_incomplete_list() {
+    let odd = "\u{fffd}odd".to_owned();
+    for place in [0, 500, 999] {
+        let mut names: Vec<String> = (0..1_300).map(|number| format!("k{number:04}")).collect();
+        names.insert(place, odd.clone());
+        let (first, second) = (page(&names[..1000], Some("on")), page(&names[1000..], None));
+        let answer = move |seen: &Seen| if seen.path.contains("token=on") { second.clone() } else { first.clone() };
+        let server = Recorder::by(answer).await;
+        let [store, _] = server.both(S3Settings::default()).await;
+        let mut request = ListRequest { limit: 1000, ..ListRequest::default() };
+        let error = loop {
+            match store.list(&request).await {
+                Ok(page) => {
+                    (request.start_after, request.token) = (Some(page.next.expect("there are more")), page.token)
+                }
+                Err(error) => break error,
+            }
+        };
+        assert_eq!(error.kind, ErrorKind::Unsupported, "{error}");
+        assert!(error.context.contains("out of order") && error.context.contains("odd"), "{error}");
+    }
+    // Where all is on one page, nothing is left out.
+    let whole = page(&[odd, "a".to_owned()], None);
+    let server = Recorder::answering(whole).await;
+    let [store, _] = server.both(S3Settings::default()).await;
+    let page = store.list(&ListRequest { limit: 1000, ..ListRequest::default() }).await.unwrap();
+    assert_eq!(page.objects.iter().map(|object| object.key.as_str()).collect::<Vec<_>>(), ["a", "\u{fffd}odd"]);
+}
+
 /// From a server that knows only ListObjects, or behind a proxy that removes the token.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_list_that_does_not_say_how_it_goes_on_is_an_error() {

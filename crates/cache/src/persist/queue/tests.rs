@@ -316,7 +316,7 @@ fn an_outage_while_a_bucket_is_refused_forgets_neither_the_refusal_nor_who_waits
     keys.iter().for_each(|key| queue.push(key.clone(), entry(1)));
     let refuse = |key: &ObjectPath| {
         let pause = queue.failed(key, Blame::Access).pause;
-        queue.note_refusal(key, false, "AccessDenied");
+        queue.note_answer(key, false, Blame::Access, "AccessDenied");
         pause
     };
     let refused = || queue.without_access().into_iter().map(|(_, error)| error).collect::<Vec<_>>();
@@ -343,6 +343,7 @@ fn an_outage_while_a_bucket_is_refused_forgets_neither_the_refusal_nor_who_waits
     clock.advance(CIRCUIT_PAUSE_MAX);
     let first = take(&queue).unwrap();
     queue.failed(&first, Blame::UnderStore);
+    queue.note_answer(&first, false, Blame::UnderStore, "connection refused");
     assert_eq!(refused(), ["AccessDenied"], "it is still so");
     clock.advance(CIRCUIT_PAUSE_MAX);
     let next = take(&queue).unwrap();
@@ -354,13 +355,13 @@ fn an_outage_while_a_bucket_is_refused_forgets_neither_the_refusal_nor_who_waits
     for _ in 0..REFUSED_MIN {
         assert_eq!(refused(), [""; 0]);
         queue.failed(&left[0], Blame::UnderStore);
-        queue.note_refusal(&left[0], true, "NoSuchBucket");
+        queue.note_answer(&left[0], true, Blame::UnderStore, "NoSuchBucket");
     }
     assert_eq!(refused(), ["NoSuchBucket"]);
     queue.succeeded(&left[1]);
     assert_eq!(refused(), [""; 0]);
     for _ in 0..REFUSED_MIN {
-        queue.note_refusal(&left[0], true, "NoSuchBucket");
+        queue.note_answer(&left[0], true, Blame::UnderStore, "NoSuchBucket");
     }
     assert_eq!(refused(), ["NoSuchBucket"]);
     queue.remove(&left[0]);

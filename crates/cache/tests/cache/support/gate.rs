@@ -14,7 +14,7 @@ use forebay_ufs::{
 };
 use futures::{StreamExt, TryStreamExt, stream};
 use parking_lot::Mutex;
-use tokio::sync::watch;
+use tokio::sync::{oneshot, watch};
 
 /// What happens to requests that change something or read bytes.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -25,8 +25,12 @@ pub(crate) enum Way {
     Closed,
     /// Writes get no answer and are carried out by [`Gate::land`] only.
     Late,
+    /// Writes are carried out, and answered with the ETag of other bytes.
+    MistellEtags,
     /// Requests for this key are refused.
     Refuse(String, ErrorKind),
+    /// The next request is refused, and then the way is open.
+    RefuseOnce(ErrorKind),
     /// GETs and reads of tags wait until the way is another.
     HoldReads,
     /// Reads get through, and their answers wait until the way is another; lists do not wait.
@@ -69,6 +73,8 @@ struct Seen {
     waiting: usize,
     refusals: u64,
     after_put: Option<Box<dyn FnOnce() + Send>>,
+    /// Ends the wait of the next answer to a HEAD.
+    held_head: Option<oneshot::Receiver<()>>,
 }
 
 /// A request that waits at the gate, until it passes or is given up.
@@ -158,6 +164,13 @@ impl Gate {
         self.seen.lock().after_put = Some(Box::new(then));
     }
 
+    /// Holds the next answer to a HEAD, and no other, until the result is dropped.
+    pub(crate) fn hold_next_head(&self) -> oneshot::Sender<()> {
+        let (release, released) = oneshot::channel();
+        self.seen.lock().held_head = Some(released);
+        release
+    }
+
     /// Carries out the oldest write that got no answer, and says how that went.
     pub(crate) async fn land(&self) -> Result<()> {
         let straggler = self.seen.lock().stragglers.pop_front().expect("a write is on its way");
@@ -170,9 +183,17 @@ impl Gate {
     fn refused(&self, key: &ObjectKey) -> Result<()> {
         let kind = match &*self.way.borrow() {
             Way::Refuse(refused, kind) if refused == key.as_str() => *kind,
+            Way::RefuseOnce(kind) => *kind,
             Way::Cut => ErrorKind::Unavailable,
             _ => return Ok(()),
         };
+        self.way.send_if_modified(|way| {
+            let was_once = matches!(way, Way::RefuseOnce(_));
+            if was_once {
+                *way = Way::Open;
+            }
+            was_once
+        });
         self.seen.lock().refusals += 1;
         Err(refusal(kind))
     }
@@ -228,6 +249,12 @@ impl UnderStore for Gate {
             return Err(refusal(kind));
         }
         let answer = self.inner.head(key).await;
+        let held = self.seen.lock().held_head.take();
+        if let Some(released) = held {
+            let _waiting = Waiting::new(&self.seen);
+            // The sender is dropped.
+            let _ = released.await;
+        }
         self.pass(&Way::HoldAnswers).await;
         Ok(self.described(answer?))
     }
@@ -271,7 +298,10 @@ impl UnderStore for Gate {
             if let Some(then) = then {
                 then();
             }
-            return stored;
+            return match *self.way.borrow() {
+                Way::MistellEtags => stored.map(|_| Stored { remote_etag: ETag::from_md5([0; 16]) }),
+                _ => stored,
+            };
         }
         let mut bytes = BytesMut::new();
         let mut source = upload.source.stream(ByteRange::of_size(upload.info.size));

@@ -101,6 +101,7 @@ pub(in super::super) fn snapshot() -> Snapshot {
         under_replicated: 0,
         pinned_bytes: 5 << 30,
         pinned_bytes_max: 6 << 30,
+        kept_bytes: 0,
         unavailable_bytes: 0,
         overhead_bytes: 0,
         rejected_pinned_full: 0,

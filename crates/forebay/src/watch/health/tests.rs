@@ -17,6 +17,7 @@ fn facts() -> Facts {
         under_replicated: 0,
         pinned_bytes: 50,
         pinned_bytes_max: 100,
+        kept_bytes: 0,
         evictable_bytes: 0,
         free_bytes: 0,
         unavailable_bytes: 0,
@@ -336,6 +337,14 @@ fn what_is_counted_belongs_to_the_trouble_until_a_minute_is_quiet() {
     let seen = [(0, 0), (5, 3), (10, 3), (60, 5), (119, 5), (120, 5), (125, 6)];
     let told = seen.map(|(at, total)| lately.observe(second(at), total));
     assert_eq!(told, [0, 3, 3, 5, 5, 0, 1]);
+}
+
+#[test]
+fn what_was_refused_while_others_filled_a_disk_is_not_told_as_a_full_cache_afterwards() {
+    let (mut full, second) = (FullDisks::default(), Duration::from_secs);
+    let seen = [(0, 0, false), (5, 4, true), (10, 15, true), (15, 18, false), (20, 18, false), (25, 20, false)];
+    let told = seen.map(|(at, total, is_short)| full.observe(second(at), total, is_short));
+    assert_eq!(told, [0, 0, 0, 0, 0, 2]);
 }
 
 #[test]
