@@ -145,7 +145,7 @@ function Entries({ path, pages }: { path: string; pages: CachedPage[] }) {
   const prefix = path.slice(bucket.length + 2);
   const prefixes = pages.flatMap((page) => page.prefixes);
   const objects = pages.flatMap((page) => page.objects);
-  if (prefixes.length + objects.length === 0) return <Empty>There is nothing under this path.</Empty>;
+  if (prefixes.length + objects.length === 0 && !pages.at(-1)?.next) return <Empty>There is nothing under this path.</Empty>;
   return (
     <>
       <p class="hint">

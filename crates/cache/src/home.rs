@@ -7,7 +7,7 @@ pub(crate) mod lost;
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use forebay_catalog::records::{self, ObjectRecord, path_hash};
+use forebay_catalog::records::{self, ObjectRecord, State, path_hash};
 use forebay_catalog::{Catalog, Generations};
 use forebay_env::sync::atomic::AtomicU64;
 use forebay_env::{Env, HashState};
@@ -24,7 +24,7 @@ use crate::multipart::Activity;
 use crate::persist::backlog::Backlog;
 use crate::persist::refusals::Refusals;
 use crate::persist::settle::Settle;
-use crate::persist::{Backoff, OddEtags, PersistEvents, Queue};
+use crate::persist::{Backoff, ConditionalWrites, OddEtags, PersistEvents, Queue};
 use crate::read::last_answers::LastAnswers;
 use crate::read::negative_cache::NegativeCache;
 use crate::read::silent_buckets::SilentBuckets;
@@ -69,6 +69,7 @@ pub(crate) struct Home {
     pub(crate) refusals: Refusals,
     pub(crate) persist_events: PersistEvents,
     pub(crate) odd_etags: OddEtags,
+    pub(crate) conditional_writes: ConditionalWrites,
     pub(crate) stale_records: StaleRecords,
     pub(crate) missing: Missing,
     /// Bytes of keys at home here that are still at other workers.
@@ -90,6 +91,11 @@ pub(crate) struct Home {
 fn part_hash(part: &ObjectPath) -> u64 {
     let upload_id = part.key.as_str().split('/').next().unwrap_or_default();
     records::upload_hash(upload_id)
+}
+
+/// Whether a version waits for the under store.
+fn waits(record: Option<&ObjectRecord>) -> bool {
+    record.is_some_and(|record| matches!(record.state, State::Dirty | State::Tombstone))
 }
 
 /// The components of which a home is built.
@@ -127,7 +133,7 @@ impl Home {
             persist_locks: KeyLocks::new(hasher.clone(), path_hash),
             fence: WriteFence::new(hasher.clone()),
             lookups: SingleFlight::new(),
-            validity: Validity::load(env.clone(), hasher, catalog.as_ref(), start).await?,
+            validity: Validity::load(env.clone(), hasher, catalog.as_ref(), start, store.was_closed()).await?,
             last_answers: LastAnswers::default(),
             silent_buckets: SilentBuckets::default(),
             negative_cache: NegativeCache::new(hasher.clone()),
@@ -143,6 +149,7 @@ impl Home {
             refusals: Refusals::new(metrics.undeliverable.clone()),
             persist_events: PersistEvents::default(),
             odd_etags: OddEtags::default(),
+            conditional_writes: ConditionalWrites::new(start),
             stale_records: StaleRecords::load(catalog.as_ref(), store, generations).await?,
             missing: Missing::default(),
             copies: WantedCopies::new(env.clone()),
@@ -166,5 +173,9 @@ impl Home {
         self.missing.remove(path);
         self.damaged.changed(path, after);
         self.refusals.changed(path, after);
+        if waits(before) && !waits(after) {
+            self.settle.answered(path);
+            self.settle.recorded(path);
+        }
     }
 }

@@ -59,6 +59,7 @@ pub use others::{DeletionStep, Fate, HeldBytes, Needs, NewCopy, OtherWorkers, Ta
 pub use policies::{PolicyVersion, ReplacedRules};
 
 pub use persist::undeliverable_page::{Undeliverable, UndeliverableChange, UndeliverableEnd, UndeliverablePage};
+pub use read::read_ahead::PassedOn;
 pub use read_leases::{LeaseRequest, LeaseTerms, ReadLease, Reader};
 pub use request::*;
 pub use salvage::{Salvaged, salvage};
@@ -438,17 +439,31 @@ impl Cache {
         Box::pin(async move { self.worker.pass_through(bucket).await })
     }
 
+    /// Counts a body of `length` bytes that passes through to a client, for the requester that this task works for.
+    pub fn passed_on(&self, length: u64) -> PassedOn {
+        self.worker.read_ahead.passed_on(length)
+    }
+
+    /// Call this before a request passes through that changes anything of this object.
+    ///
+    /// # Errors
+    /// `AccessDenied` on a READ_ONLY path.
+    pub fn check_passing_change(&self, path: &ObjectPath) -> Result<()> {
+        self.worker.check_passing_change(path)
+    }
+
     /// Whether a change of this object waits for the under store. A request that passes through would not see it.
     pub fn is_dirty<'a>(&'a self, path: &'a ObjectPath) -> BoxFuture<'a, Result<bool>> {
         Box::pin(async move { self.worker.is_here(path).await })
     }
 
-    /// Call this before a request passes through that changes this object. Until the [`PassingChange`] ends, nothing of
-    /// the object is cached, and no other change of it runs. `None` while a change of the object waits for the under
-    /// store.
+    /// Call this before a request passes through that changes what clients get of this object. Until the
+    /// [`PassingChange`] ends, nothing of the object is cached, and no other change of it runs. `None` while a change
+    /// of the object waits for the under store.
     ///
     /// # Errors
-    /// `SlowDown` while an earlier request for the object may still be carried out there.
+    /// As [`Cache::check_passing_change`]. `SlowDown` while an earlier request for the object may still be carried out
+    /// there.
     pub fn begin_passing_change<'a>(&'a self, path: &'a ObjectPath) -> BoxFuture<'a, Result<Option<PassingChange>>> {
         Box::pin(async move {
             let (worker, path) = (Arc::clone(&self.worker), path.clone());
@@ -583,7 +598,8 @@ impl Cache {
                 if let Err(error) = self.worker.note_answered().await {
                     tracing::warn!(%error, "could not record that no request is in flight: after the next start, uploads wait for cache.settle_time");
                 }
-                if let Err(error) = self.worker.home.validity.note(self.worker.catalog.as_ref()).await {
+                let (home, catalog) = (&self.worker.home, self.worker.catalog.as_ref());
+                if let Err(error) = home.validity.note(catalog, |copy| home.odd_etags.is_doubtful(copy)).await {
                     tracing::debug!(%error, "could not note what is known of the under stores");
                 }
             };

@@ -12,13 +12,14 @@ pub(crate) mod pages;
 pub(crate) mod positions;
 
 use std::collections::{BTreeMap, HashSet};
+use std::time::Duration;
 
 use bytes::Bytes;
 use forebay_catalog::records::{self, ObjectRecord, State};
 use forebay_types::{BucketName, ChecksumNames, ObjectKey, ObjectPath};
 use forebay_ufs::{ErrorKind, UnderStore};
-use futures::FutureExt;
 use futures::future::BoxFuture;
+use futures::{FutureExt, StreamExt, stream};
 
 use crate::home::lost::not_all_at_home;
 use crate::list::changes::{CHANGES_MAX, Changed};
@@ -37,6 +38,13 @@ const GROUP_RECORDS: usize = 4;
 
 /// Names that are requested first from an under store below a common prefix that may be empty.
 const GROUP_NAMES: usize = 100;
+
+/// Common prefixes that may be empty, for which an under store is asked at the same time.
+const GROUPS_ASKED_MAX: usize = 16;
+
+/// After this time, a page ends with the names that are known by then. S3 allows that, and clients do not wait much
+/// longer for an answer.
+const PAGE_TIME: Duration = Duration::from_secs(10);
 
 /// The fewest names that are requested from an under store that continues by token. MinIO ends listings early when they
 /// request one name at a time or continue by name. Names that are not shown yet are requested again with the same page.
@@ -102,17 +110,36 @@ impl Worker {
     ) -> BoxFuture<'a, Result<(ObjectPage, Option<Position>)>> {
         async move {
             let mut page = Page::default();
+            let late_at = self.env.clock.monotonic() + PAGE_TIME;
+            let ask =
+                move |prefix: String| async move { self.has_objects(bucket, under_store, &prefix, request).await };
             let least = if under_store.lists_by_token() { TOKEN_PAGE_MIN } else { 0 };
             let mut limit = request.limit.clamp(least, REMOTE_PAGE);
             loop {
                 at.page_limit = at.page_limit.max(limit);
                 let region = self.list_region(bucket, under_store, request, &mut at).await?;
+                // One more name shows that there is another page.
+                let wanted = request.limit - page.names + 1;
+                let questions: Vec<_> = region.doubtful().into_iter().map(ask).collect();
+                let mut answers = stream::iter(questions).buffered(wanted.min(GROUPS_ASKED_MAX));
                 for (name, item) in region.items {
                     let keep = match &item {
                         Item::Object(_) | Item::Prefix => true,
-                        Item::Doubtful => self.has_objects(bucket, under_store, &name, request).await?,
+                        Item::Doubtful => {
+                            let answer = if page.has_begun() {
+                                match self.before(late_at, answers.next()).await {
+                                    Some(answer) => answer,
+                                    None => return Ok((page.cut(), Some(at))),
+                                }
+                            } else {
+                                // Otherwise the next page would begin where this one did.
+                                answers.next().await
+                            };
+                            answer.expect("there is one for each such prefix")?
+                        }
                     };
                     if !keep {
+                        page.leave_out(name);
                         continue;
                     }
                     if page.names == request.limit {
@@ -127,11 +154,20 @@ impl Worker {
                 if page.names == request.limit && region.is_cut_by_under_store {
                     return Ok((page.turn(), Some(at)));
                 }
+                if page.has_begun() && self.env.clock.monotonic() >= late_at {
+                    return Ok((page.cut(), Some(at)));
+                }
                 // This cache may have deleted all names of many regions.
                 limit = (2 * limit).min(REMOTE_PAGE);
             }
         }
         .boxed()
+    }
+
+    /// What comes before this time, if anything does.
+    async fn before<T>(&self, time: Duration, value: impl Future<Output = T>) -> Option<T> {
+        let left = time.saturating_sub(self.env.clock.monotonic());
+        tokio::select! { biased; value = value => Some(value), () = self.env.clock.sleep(left) => None }
     }
 
     /// Whether anything is left below a common prefix, after the start of the listing.
@@ -350,6 +386,12 @@ impl Region {
     fn nothing(next: Position) -> Self {
         Self { items: Items::new(), next: Some(next), is_cut_by_under_store: false }
     }
+
+    /// The common prefixes that may be empty, in order.
+    fn doubtful(&self) -> Vec<String> {
+        let doubtful = self.items.iter().filter(|(_, item)| matches!(item, Item::Doubtful));
+        doubtful.map(|(name, _)| name.clone()).collect()
+    }
 }
 
 /// Whether a page is up to date with these changes, and takes no longer than a new one.
@@ -440,12 +482,15 @@ struct Page {
     prefixes: Vec<String>,
     names: usize,
     last: Option<String>,
+    /// The last name, if it is not shown.
+    left_out: Option<String>,
     next: Option<String>,
 }
 
 impl Page {
     fn add(&mut self, name: String, item: Item) {
         self.names += 1;
+        self.left_out = None;
         self.last = Some(name.clone());
         match item {
             Item::Object(object) => self.objects.push(object),
@@ -456,6 +501,22 @@ impl Page {
     /// A full page with more names after it.
     fn turn(mut self) -> ObjectPage {
         self.next = self.last.take();
+        self.finish()
+    }
+
+    /// A common prefix below which there is nothing.
+    fn leave_out(&mut self, name: String) {
+        self.left_out = Some(name);
+    }
+
+    /// Whether a page that follows this one would begin later.
+    fn has_begun(&self) -> bool {
+        self.left_out.is_some() || self.last.is_some()
+    }
+
+    /// A page that ends early. It may show nothing.
+    fn cut(mut self) -> ObjectPage {
+        self.next = self.left_out.take().or_else(|| self.last.take());
         self.finish()
     }
 

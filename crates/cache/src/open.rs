@@ -100,7 +100,7 @@ impl Cache {
                 space: Space::new(settings.pinned_ratio, settings.memory_size.0),
                 jobs: Jobs::load(catalog.as_ref()).await?,
                 fetches: Fetches::new(&hasher, settings.page_size.0),
-                read_ahead: ReadAhead::new(),
+                read_ahead: ReadAhead::default(),
                 disk_stalled: Notify::new(),
                 stop: CancellationToken::new(),
                 home,

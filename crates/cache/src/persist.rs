@@ -5,6 +5,7 @@
 //! forgotten. See "The under store never goes backwards" in ARCHITECTURE.md.
 
 pub(crate) mod backlog;
+mod conditional_writes;
 mod events;
 mod odd_etags;
 mod queue;
@@ -27,6 +28,7 @@ use forebay_ufs::{Condition, ErrorKind as UfsKind, RemoteObject, UnderStore, Upl
 use futures::{FutureExt, StreamExt};
 use tokio::sync::{Semaphore, SemaphorePermit};
 
+pub(crate) use conditional_writes::ConditionalWrites;
 pub(crate) use events::PersistEvents;
 pub(crate) use odd_etags::OddEtags;
 pub(crate) use queue::{Backoff, Blame, Entry, LARGE_BYTES, LARGE_UPLOADS_MAX, Pause, Queue};
@@ -356,6 +358,8 @@ impl Worker {
     ) -> Result<bool, PersistError> {
         let current = self.current(path).await?;
         if !current.waits() {
+            // The answer may have been lost after another version had replaced the one that was sent.
+            self.home.settle.answered(path);
             return Ok(true);
         }
         let mount = self.buckets.mount(&path.bucket).await?;
@@ -371,8 +375,17 @@ impl Worker {
         }
         let passing = self.passing_write(path).await?;
         let noted = self.note_request(path, passing).await || passing.is_some();
-        let (current, object) = self.dirty(path).await?;
-        let Some(record) = &current.record else { return Ok(true) };
+        let (mut current, object) = self.dirty(path).await?;
+        let waits = current.waits();
+        let Some(record) = current.record.as_mut().filter(|_| waits) else {
+            // Nothing is sent: a version that goes nowhere has replaced it, or it was dropped.
+            if noted {
+                self.end_request(path).await;
+            }
+            return Ok(true);
+        };
+        self.home.odd_etags.recall(record);
+        let record = &*record;
         *tried = Some(record.generation);
         let started = self.env.clock.monotonic();
         let before = self.before_delete(path);
@@ -401,8 +414,12 @@ impl Worker {
         self.home.settle.answered(path);
         let is_there = !matches!(done, Done::Conflict);
         self.home.fence.advance(path);
+        let stored = if let Done::Stored(etag) = &done { Some(etag.clone()) } else { None };
         let outcome = Outcome { done, before, noted, may_wait };
         if let Err(error) = self.record_outcome(path, record, outcome).await {
+            if stored.is_some() {
+                self.home.settle.unrecorded(path, record, stored);
+            }
             // Otherwise the record is as it was, and the next try finds out what the under store has.
             if error.is_commit_in_doubt() {
                 self.home.settle.leave(path, record.generation);
@@ -592,7 +609,8 @@ impl Worker {
                     if is_unanswered && !mount.background.has_room_for_stamp(&path.key, record.generation, &info) {
                         // Boxed: this is rare, and would make the future of every upload larger.
                         if let Err(error) = self.forget_base(path).boxed().await {
-                            tracing::warn!(%path, %error, "an upload without a stamp got no answer, and that could not be recorded: if it lands, it counts as a write of others");
+                            self.home.settle.unrecorded(path, record, None);
+                            tracing::warn!(%path, %error, "an upload without a stamp got no answer, and that could not be recorded: if it lands, it counts as a write of others after a restart");
                         }
                     }
                     return Err(failure);
@@ -609,6 +627,7 @@ impl Worker {
         let current = self.current(path).await?;
         // The key may have been overwritten or deleted in the meantime. That version has the same base.
         let Some(now) = current.record.as_ref().filter(|_| current.waits()) else { return Ok(()) };
+        self.home.odd_etags.forget_base(now.dirty_since);
         let after = ObjectRecord { base: Base::Unknown, ..now.clone() };
         self.change_record(path, &current, Some(&after), Transaction::default()).await
     }
@@ -741,6 +760,12 @@ impl Worker {
         if self.home.odd_etags.is_base(&record.base, &remote) {
             return Ok(ActualVersion::Replaceable(remote.remote_etag));
         }
+        if remote.stamp.is_none()
+            && let Some(is_version) = self.home.settle.finds_unrecorded(path, record, &remote.remote_etag)
+        {
+            let actual = if is_version { ActualVersion::Ours } else { ActualVersion::Replaceable };
+            return Ok(actual(remote.remote_etag));
+        }
         Ok(found(record, remote))
     }
 
@@ -756,7 +781,14 @@ impl Worker {
             self.home.odd_etags.note(sent.generation, &sent.etag, etag);
         }
         let current = self.current(path).await?;
-        let Some(now) = &current.record else { return Ok(()) };
+        let is_concerned = |now: &&ObjectRecord| now.generation == sent.generation || current.waits();
+        let Some(now) = current.record.as_ref().filter(is_concerned) else {
+            // A version that goes nowhere has replaced what was sent, or it was dropped: only the request has ended.
+            if noted {
+                self.end_request(path).await;
+            }
+            return Ok(());
+        };
         let unchanged = now.generation == sent.generation;
         let is_deleted = unchanged && matches!(done, Done::Deleted);
         let abandons_delete = unchanged && matches!(done, Done::Conflict) && now.state == State::Tombstone;
@@ -769,8 +801,8 @@ impl Worker {
                 Done::Conflict | Done::Superseded => positions::Change::Unknown,
             });
         }
-        let (after, local) = match (unchanged, now.state) {
-            (true, _) => match done {
+        let (after, local) = match unchanged {
+            true => match done {
                 Done::Stored(etag) => (None, self.clean(path, sent, etag)),
                 Done::Deleted => (None, LocalChange::default()),
                 Done::Conflict => (conflict(path, now), LocalChange::default()),
@@ -778,8 +810,14 @@ impl Worker {
                     (None, LocalChange { forget: vec![Self::store_key(path)], ..LocalChange::default() })
                 }
             },
-            (false, State::Dirty | State::Tombstone) => (Some(rebased(now, done)), LocalChange::default()),
-            (false, State::Transient | State::Conflict) => return Ok(()),
+            false => {
+                let may_have_condition = self.home.conditional_writes.may_have(now);
+                let rebased = rebased(now, done, sent, &self.home.odd_etags);
+                if may_have_condition {
+                    self.home.conditional_writes.note(&rebased);
+                }
+                (Some(rebased), LocalChange::default())
+            }
         };
         // Durable, although a loss would only repeat a request: a write that bypasses the catalog (WRITE_THROUGH) must
         // not be followed by an older dirty version after a crash. No client waits for these commits, so they share a
@@ -787,6 +825,7 @@ impl Worker {
         let writes = if noted { vec![end_intent(path)] } else { Vec::new() };
         let transaction = Transaction { writes, local, may_wait, ..Transaction::default() };
         self.change_record(path, &current, after.as_ref(), transaction).await?;
+        self.home.settle.recorded(path);
         if unchanged {
             self.home.validity.mark_valid(sent.generation);
         }
@@ -862,12 +901,15 @@ fn found(record: &ObjectRecord, remote: RemoteObject) -> ActualVersion {
 }
 
 /// The record of a key that was overwritten while an earlier generation was in flight.
-fn rebased(now: &ObjectRecord, done: Done) -> ObjectRecord {
+fn rebased(now: &ObjectRecord, done: Done, sent: &ObjectRecord, odd_etags: &OddEtags) -> ObjectRecord {
     let base = match done {
-        Done::Stored(etag) => Base::Present(etag),
+        Done::Stored(etag) => odd_etags.base(sent.generation, etag, now.generation),
         Done::Deleted => Base::Absent,
         // Who wrote this version did not know of theirs either.
-        Done::Conflict => now.base.clone(),
+        Done::Conflict => {
+            odd_etags.carry(now.dirty_since, now.generation);
+            now.base.clone()
+        }
         Done::Superseded => Base::Unknown,
     };
     ObjectRecord { base, dirty_since: now.generation, dirty_since_ms: now.last_modified_ms, ..now.clone() }

@@ -71,6 +71,15 @@ pub(crate) async fn raise_generations(engine: &dyn Engine, store: &Store, now_ms
     advance(engine, of_time(now_ms).max(highest), GAP).await.map(Generation)
 }
 
+/// Above all that were given so far. All blocks that are taken from here on begin at it or above. It takes a
+/// transaction, because a read alone may be out of date.
+///
+/// # Errors
+/// As [`take`].
+pub(crate) async fn above_all_given(engine: &dyn Engine) -> Result<Generation> {
+    advance(engine, 0, 0).await.map(Generation)
+}
+
 fn of_time(now_ms: u64) -> u64 {
     first_generation(now_ms).min(TIME_MAX)
 }

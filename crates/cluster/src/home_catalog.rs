@@ -16,14 +16,15 @@ use forebay_env::Env;
 use forebay_env::sync::atomic::{AtomicU64, Ordering};
 use forebay_env::sync::{Mutex, RwLock};
 use forebay_store::{Commit, Staged, Store, ValueWrite};
-use forebay_types::Durability;
+use forebay_types::{Durability, Generation};
 use tokio::sync::{Mutex as AsyncMutex, RwLock as AsyncRwLock};
 use tracing::Instrument;
 
 use crate::ClusterSettings;
+use crate::copy_floors::{CopyFloors, FLOORS_KEY};
 use crate::engine_note::engine_note;
 use crate::failure_detector::SharedDetector;
-use crate::generations::Blocks;
+use crate::generations::{Blocks, above_all_given};
 use crate::incarnations::Incarnations;
 use crate::layout::{self, BEHIND_ALL, WorkerId};
 use crate::leaving::LeavingResult;
@@ -266,7 +267,8 @@ impl Inner {
         // Before the slots are taken: a later try, or a start, would take them for slots that were here all the time.
         let mut others = slots.clone();
         others.take_off(&tried(&self.env, || self.adopt(slots)).await?);
-        self.drop_copies(&others).await?;
+        self.note_floors(&others).await?;
+        self.evict_copies(&others);
         let former_homes = self.ownership().take(&others).await?;
         {
             let mut known = self.former_homes.write();
@@ -341,24 +343,67 @@ impl Inner {
         Ok(())
     }
 
-    /// An earlier life may have dropped copies of these slots from memory alone, or had other disks.
+    /// The next start drops the clean copies of these slots that were kept before now. A crash may have brought them
+    /// back: see `copy_floors.rs`.
+    async fn note_floors(&self, slots: &SlotSet) -> Result<()> {
+        if slots.is_empty() {
+            return Ok(());
+        }
+        let floor = tried(&self.env, || above_all_given(self.engine.as_ref())).await?;
+        let _guards = self.locks.lock(BTreeSet::from([Bytes::from_static(FLOORS_KEY)])).await;
+        let Some(write) = CopyFloors::of(&self.store).raised(slots, floor) else { return Ok(()) };
+        let commit = Commit { writes: vec![write], ..Commit::default() };
+        let Err(error) = self.store.commit(commit, Durability::Fsync).await else { return Ok(()) };
+        tracing::warn!(%error, "could not record which cached copies are outdated; the next start drops all clean copies: check the disk");
+        self.mark_copies_stale().await
+    }
+
+    /// Other workers may have changed the objects of these slots. The note makes the next start drop the copies as
+    /// well, so nothing has to be durable here, and each copy goes only as it was found: a replica for another worker
+    /// may be published under its key at any moment.
+    fn evict_copies(&self, slots: &SlotSet) {
+        let mut copies = Vec::new();
+        self.store.for_each_object(&mut |key, generation, is_pinned| {
+            if !is_pinned && matches!(records::scope(key), Scope::Path(hash) if slots.has_hash(hash)) {
+                copies.push((Bytes::copy_from_slice(key), generation));
+            }
+        });
+        for (key, generation) in copies {
+            self.store.evict(&key, generation);
+        }
+    }
+
+    /// An earlier life may have dropped copies of these slots from memory alone, or had other disks. Without that, only
+    /// what is older than the floor of its slot is dropped.
     async fn drop_stale_copies(&self, slots: &SlotSet) -> Result<()> {
         let key = layout::stale_copies_key(&self.worker);
         if tried(&self.env, || self.engine.get(&key)).await?.is_none() {
-            return Ok(());
+            let floors = CopyFloors::of(&self.store);
+            if floors.is_empty() {
+                return Ok(());
+            }
+            let is_below = |hash, generation| floors.is_below(self.slot_of(hash), generation);
+            return self.drop_copies(is_below).await.map(drop);
         }
-        match self.drop_copies(slots).await? {
+        match self.drop_copies(|hash, _| slots.has_hash(hash)).await? {
             true => self.stream.commit(vec![ValueWrite { key, value: None }]).await,
             false => Ok(()),
         }
     }
 
-    /// Other workers may have changed the objects of these slots since they were at home here. `false`: the copies are
-    /// dropped from memory alone, because the disks take no writes. The engine knows that then, for the next start.
-    async fn drop_copies(&self, slots: &SlotSet) -> Result<bool> {
+    /// The next start drops all clean copies.
+    async fn mark_copies_stale(&self) -> Result<()> {
+        let (key, value) = (layout::stale_copies_key(&self.worker), Some(Bytes::new()));
+        self.stream.commit(vec![ValueWrite { key, value }]).await
+    }
+
+    /// For starts, while nothing else changes the store. Drops the clean copies that are stale, by the hash of their
+    /// path and their generation: other workers may have changed their objects since. `false`: they are dropped from
+    /// memory alone, because the disks take no writes. The engine knows that then, for the next start.
+    async fn drop_copies(&self, is_stale: impl Fn(u64, Generation) -> bool) -> Result<bool> {
         let mut copies = Vec::new();
-        self.store.for_each_object(&mut |key, _, is_pinned| {
-            if !is_pinned && matches!(records::scope(key), Scope::Path(hash) if slots.has_hash(hash)) {
+        self.store.for_each_object(&mut |key, generation, is_pinned| {
+            if !is_pinned && matches!(records::scope(key), Scope::Path(hash) if is_stale(hash, generation)) {
                 copies.push(Bytes::copy_from_slice(key));
             }
         });
@@ -369,8 +414,7 @@ impl Inner {
             let Err(error) = self.store.commit_or_keep(&mut commit, Durability::Fsync).await else { continue };
             if is_for_good {
                 tracing::warn!(%error, "stale copies could be dropped from memory only; the next start drops them again: check the disk");
-                let (key, value) = (layout::stale_copies_key(&self.worker), Some(Bytes::new()));
-                self.stream.commit(vec![ValueWrite { key, value }]).await?;
+                self.mark_copies_stale().await?;
             }
             is_for_good = false;
             self.store.commit_in_memory(commit).await;

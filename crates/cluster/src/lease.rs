@@ -124,3 +124,25 @@ impl Lease {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use forebay_env::Env;
+
+    use super::*;
+
+    /// Others count on, and take the slots.
+    #[test]
+    fn a_lease_ends_while_the_machine_is_suspended() {
+        let (env, clock) = Env::simulated(1);
+        let length = Duration::from_secs(10);
+        let lease = Lease::new(env.clock, length);
+        lease.renew(lease.now());
+        clock.suspend(length / 2);
+        assert!(lease.check().is_ok());
+        clock.suspend(length / 2);
+        assert_eq!((lease.check().is_ok(), lease.left()), (false, Duration::ZERO));
+        lease.renew(Duration::ZERO);
+        assert!(lease.check().is_err(), "the answer to what was sent before");
+    }
+}

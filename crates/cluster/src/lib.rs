@@ -3,6 +3,7 @@
 //! Each worker has a [`HomeCatalog`]: it is the home of some slots, and [`Placement`] says of which.
 
 mod cluster_settings;
+mod copy_floors;
 mod engine_note;
 mod failure_detector;
 mod generations;

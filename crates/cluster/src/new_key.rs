@@ -13,6 +13,7 @@ use crate::identity::ClusterIdentity;
 use crate::layout::{IDENTITY_KEY, WorkerId, worker_key};
 use crate::ownership::workers;
 use crate::retry::tried;
+use crate::stream::WRITES_MAX;
 use crate::worker_record::{WorkerRecord, WorkerState};
 
 /// The result of [`replace_key`].
@@ -52,8 +53,8 @@ pub async fn replace_key(env: &Env, engine: &dyn Engine, old: &str, new: &str) -
     }
 }
 
-/// In one transaction, which fails when a worker that was looked at does anything meanwhile. `None` when it is done:
-/// then another look is needed, for workers that have joined for the first time meanwhile.
+/// In one transaction, which fails when a worker that may live does anything meanwhile. `None` when it is done: then
+/// another look is needed, for workers that have started meanwhile, and for those that one transaction could not end.
 async fn try_to_replace(
     env: &Env,
     engine: &dyn Engine,
@@ -67,16 +68,9 @@ async fn try_to_replace(
     if !is_replaced && identity.key_fingerprint != old {
         return Ok(Some(KeyReplacement::OtherKey));
     }
-    let key = Bytes::from_static(IDENTITY_KEY);
-    let mut checks = vec![Check { key: key.clone(), version: Some(found.version) }];
-    let mut writes = Vec::new();
-    if !is_replaced {
-        writes.push(ValueWrite { key, value: Some(records::encode_json(&identity.with_key(new))) });
-    }
-    let mut running = None;
+    let (mut ended, mut running) = (Vec::new(), None);
     for (worker, (record, version)) in workers(engine).await? {
-        let key = worker_key(&worker);
-        checks.push(Check { key: key.clone(), version: Some(version) });
+        // One that has ended, and starts meanwhile, is seen by the next look.
         if record.state != WorkerState::Live {
             continue;
         }
@@ -85,16 +79,26 @@ async fn try_to_replace(
             Sign::None => running = Some(worker),
             // A process that was only stopped for a while does not continue with the old key.
             Sign::Over => {
-                let record = WorkerRecord { state: WorkerState::Lost, ..record };
-                writes.push(ValueWrite { key, value: Some(record.encode()) });
+                let (key, record) = (worker_key(&worker), WorkerRecord { state: WorkerState::Lost, ..record });
+                let check = Check { key: key.clone(), version: Some(version) };
+                ended.push((check, ValueWrite { key, value: Some(record.encode()) }));
             }
         }
     }
     if let Some(worker) = running {
         return Ok(Some(KeyReplacement::Runs { worker, is_sure: false }));
     }
-    if writes.is_empty() {
+    if is_replaced && ended.is_empty() {
         return Ok(Some(KeyReplacement::Done));
+    }
+    // With more workers to end than a transaction takes, the key is replaced after them.
+    let is_last = ended.len() < WRITES_MAX;
+    ended.truncate(WRITES_MAX - 1);
+    let (mut checks, mut writes): (Vec<_>, Vec<_>) = ended.into_iter().unzip();
+    let key = Bytes::from_static(IDENTITY_KEY);
+    checks.push(Check { key: key.clone(), version: Some(found.version) });
+    if is_last && !is_replaced {
+        writes.push(ValueWrite { key, value: Some(records::encode_json(&identity.with_key(new))) });
     }
     engine.commit(&checks, &writes).await?;
     Ok(None)
@@ -160,6 +164,48 @@ mod tests {
         let records = workers(others.engine().as_ref()).await.unwrap();
         assert_eq!(records[&WorkerId::new("w1").unwrap()].0.state, WorkerState::Lost);
         drop(worker);
+    }
+
+    /// Their records stay, and the number of checks and writes in a transaction is limited.
+    #[tokio::test]
+    async fn any_number_of_workers_that_have_ended_may_have_been_there() {
+        for state in [WorkerState::Left, WorkerState::Lost, WorkerState::Live] {
+            let ground = ground().await;
+            let record = WorkerRecord { life: 1, number: 1, state };
+            let write = |number: u32| {
+                let worker = WorkerId::new(format!("w{number}")).unwrap();
+                ValueWrite { key: worker_key(&worker), value: Some(record.encode()) }
+            };
+            for first in [0, 100] {
+                let writes: Vec<_> = (first..first + 100).map(write).collect();
+                ground.engine.commit(&[], &writes).await.unwrap();
+            }
+            assert_eq!(replace(&ground, "old", "new").await.0, KeyReplacement::Done, "{state:?}");
+            assert_eq!(identity(&ground).await.key_fingerprint, "new");
+            let records = workers(ground.engine().as_ref()).await.unwrap();
+            assert!(records.values().all(|(record, _)| record.state != WorkerState::Live) && records.len() == 200);
+        }
+    }
+
+    /// A worker that has left starts with the old key while the key is replaced.
+    #[tokio::test]
+    async fn a_worker_that_starts_again_while_the_key_is_replaced_is_seen() {
+        let ground = ground().await;
+        ground.begin("w1", 1, true).await.unwrap().leave().await.unwrap();
+        let others = ground.beside();
+        let all = others.engine.gate.forget_permits(Semaphore::MAX_PERMITS);
+        let meanwhile = async {
+            while others.engine.asked.load(Ordering::SeqCst) == 0 {
+                tokio::task::yield_now().await;
+            }
+            let worker = ground.begin("w1", 2, true).await.unwrap();
+            others.engine.gate.add_permits(all);
+            worker
+        };
+        let ((runs, _), worker) = tokio::join!(replace(&others, "old", "new"), meanwhile);
+        assert_eq!(runs, KeyReplacement::Runs { worker: WorkerId::new("w1").unwrap(), is_sure: true });
+        worker.leave().await.unwrap();
+        assert_eq!(replace(&others, "old", "new").await.0, KeyReplacement::Done);
     }
 
     /// No check of the transaction is about it, and it has seen the old key.

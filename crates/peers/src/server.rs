@@ -4,7 +4,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use forebay_env::{Env, Linger, Lingering, Requester, rest};
+use forebay_env::{Addresses, Env, Linger, Lingering, Requester, rest};
 use forebay_types::error_chain;
 use http::header::CONNECTION;
 use http::{Request, Response};
@@ -29,7 +29,11 @@ use crate::message::{ASK, FETCH, FORWARD, FROM, HEADERS_MAX, KIND, PeerBody, REQ
 use crate::requests::ClientRequests;
 
 /// Connections that have not proved the key yet. Others wait to be accepted.
-const STRANGERS_MAX: usize = 64;
+const STRANGERS_MAX: usize = 1024;
+
+/// Of these, those of one address. Others of that address are closed at once: if they waited, they would be in front of
+/// those of other addresses. One worker opens hundreds at once when as many large requests are passed on.
+const STRANGERS_PER_ADDRESS_MAX: usize = 256;
 
 /// They must have done so by then.
 const HANDSHAKE_MAX: Duration = Duration::from_secs(5);
@@ -74,6 +78,7 @@ impl PeerServer {
     /// While some of these may still have to be fetched, connections are taken.
     pub async fn run(self, listener: TcpListener, stop: CancellationToken, cut: CancellationToken) {
         let (connections, strangers) = (TaskTracker::new(), Arc::new(Semaphore::new(STRANGERS_MAX)));
+        let addresses = Addresses::new(STRANGERS_PER_ADDRESS_MAX);
         let mut is_over = std::pin::pin!(async {
             stop.cancelled().await;
             self.frames.close();
@@ -92,11 +97,15 @@ impl PeerServer {
                 next = next => next,
             };
             match accepted {
-                Ok((stream, _)) => {
+                Ok((stream, peer)) => {
+                    let Some(address) = addresses.enter(peer.ip()) else {
+                        tracing::debug!(%peer, "too many connections of this address have not proved the cluster key");
+                        continue;
+                    };
                     let (server, stop, cut) = (self.clone(), stop.clone(), cut.clone());
                     // Ends with its connection, at the latest when `cut` is cancelled.
                     forebay_env::spawn(connections.track_future(async move {
-                        cut.run_until_cancelled(server.connection(stream, stranger, &stop)).await;
+                        cut.run_until_cancelled(server.connection(stream, (stranger, address), &stop)).await;
                     }));
                 }
                 Err(error) => {

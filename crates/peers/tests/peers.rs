@@ -33,6 +33,8 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_util::sync::CancellationToken;
 
+#[path = "peers/strangers.rs"]
+mod strangers;
 #[path = "peers/undeliverable.rs"]
 mod undeliverable;
 
@@ -712,20 +714,6 @@ async fn who_does_not_have_the_key_is_not_let_in() {
     // The connection may be reset.
     let _ = stream.read_to_end(&mut answer).await;
     assert!(!answer.windows(6).any(|text| text == b"secret" || text == b"HTTP/1"), "{answer:?}");
-}
-
-#[tokio::test]
-async fn a_client_does_not_talk_to_a_server_without_the_key() {
-    let server = start().await;
-    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
-    let address = listener.local_addr().expect("an address");
-    let answers = Arc::new(Worker::default());
-    let stranger = self::server(identity(KEY, "pond"), &answers);
-    forebay_env::spawn(stranger.run(listener, server.stop.clone(), server.cut.clone()));
-    let peers = Peers::new(&Env::real(), &identity(KEY, "lake"), "a", Arc::new(book(&[("b", address)])));
-    let sent = peers.forward("b", put(b"body"), &origin()).await;
-    assert!(matches!(sent, Err(Error::Unreachable { .. })), "{sent:?}");
-    assert!(answers.seen.lock().expect("no panic").is_empty());
 }
 
 fn origin() -> Origin {

@@ -3,15 +3,18 @@
 //! They are signed again with the under store's credentials: `s3s` parses the request once more, for a [`Proxy`], with
 //! bucket and key rewritten. Without an S3 under store they get S3's own NotImplemented.
 
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 
 use async_trait::async_trait;
 use bytes::{Bytes, BytesMut};
 use forebay_auth::{Action, Users};
-use forebay_cache::{Cache, STAMP_HEADER, is_about_credentials};
+use forebay_cache::{Cache, PassedOn, STAMP_HEADER, is_about_credentials};
 use futures::StreamExt;
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderValue, Method, StatusCode, Uri};
+use http_body::{Frame, SizeHint};
 use percent_encoding::{percent_decode_str, utf8_percent_encode};
 use s3s::access::{S3Access, S3AccessContext};
 use s3s::auth::SimpleAuth;
@@ -19,7 +22,7 @@ use s3s::host::S3Host;
 use s3s::path::{S3Path, parse_virtual_hosted_style_with_validation};
 use s3s::route::S3Route;
 use s3s::service::S3ServiceBuilder;
-use s3s::{Body, HttpRequest, HttpResponse, S3Error, S3Request, S3Response, S3Result, s3_error};
+use s3s::{Body, HttpRequest, HttpResponse, S3Error, S3Request, S3Response, S3Result, StdError, s3_error};
 use s3s_aws::Proxy;
 use sha2::{Digest, Sha256};
 
@@ -120,7 +123,15 @@ impl S3Route for PassThrough {
         Ok(())
     }
 
-    async fn call(&self, mut request: S3Request<Body>) -> S3Result<S3Response<Body>> {
+    async fn call(&self, request: S3Request<Body>) -> S3Result<S3Response<Body>> {
+        let requester = caller(&request)?.requester();
+        requester.gets(self.pass(request)).await
+    }
+}
+
+impl PassThrough {
+    /// Works for the user who has sent the request.
+    async fn pass(&self, mut request: S3Request<Body>) -> S3Result<S3Response<Body>> {
         let id = request_id(&request);
         let fail = |error| from_cache(error, &id, "PassThrough");
         let path = self.path(&request.uri, &request.headers)?;
@@ -151,11 +162,15 @@ impl S3Route for PassThrough {
         if let Some(key) = path.get_object_key() {
             let object = s3s_types::path(bucket.as_str(), key)?;
             self.cache.check_key(&object).await.map_err(fail)?;
+            if !only_reads(&request.method, &request.uri) {
+                self.cache.check_passing_change(&object).map_err(fail)?;
+            }
             let is_dirty = if changes_object(&request.method, &request.uri) {
                 change = self.cache.begin_passing_change(&object).await.map_err(fail)?;
                 change.is_none()
             } else {
-                self.cache.is_dirty(&object).await.map_err(fail)?
+                // What waits is none of the versions that the under store has.
+                !reads_version(&request.method, &request.uri) && self.cache.is_dirty(&object).await.map_err(fail)?
             };
             if is_dirty {
                 let message = "The object has not been uploaded to the storage behind this cache yet. Try again.";
@@ -164,7 +179,8 @@ impl S3Route for PassThrough {
         }
         let key = path.get_object_key().map(|key| format!("{}{key}", target.prefix));
         request.uri = rewrite(&request.uri, &target.bucket, key.as_deref())?;
-        let mut builder = S3ServiceBuilder::new(Proxy::from(target.client));
+        let is_read_of_version = is_read && version.is_some() && query::is_of_plain_object(&request.uri);
+        let mut builder = S3ServiceBuilder::new(Proxy::from(target.client.clone()));
         // Without keys to sign with, access would not be checked.
         builder.set_auth(SimpleAuth::new());
         builder.set_access(OnlyPassed);
@@ -174,6 +190,10 @@ impl S3Route for PassThrough {
         let call = service.call(unsigned(request));
         let answer = match &change {
             Some(change) => change.send(call).await.map_err(fail)?,
+            None if is_read_of_version => {
+                let status = |answer: &Result<HttpResponse, _>| answer.as_ref().map_or(500, |it| it.status().as_u16());
+                target.read(call, status).await.map_err(|error| fail(error.into()))?
+            }
             None => call.await,
         };
         let answer = answer.map_err(|error| s3_error!(HideSource(error.into()), InternalError))?;
@@ -195,7 +215,7 @@ impl S3Route for PassThrough {
         let (mut parts, body) = answer.into_parts();
         // What the cache has noted at the object is not the client's.
         parts.headers.remove(STAMP_HEADER);
-        let mut response = S3Response::with_headers(body, parts.headers);
+        let mut response = S3Response::with_headers(self.counted(body), parts.headers);
         response.status = Some(parts.status);
         Ok(response)
     }
@@ -288,7 +308,38 @@ impl S3Access for OnlyPassed {
     }
 }
 
+/// A body that comes from the under store while it is sent. It counts until it ends.
+struct Counted {
+    body: Body,
+    _passed_on: PassedOn,
+}
+
+impl http_body::Body for Counted {
+    type Data = Bytes;
+    type Error = StdError;
+
+    fn poll_frame(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, StdError>>> {
+        http_body::Body::poll_frame(Pin::new(&mut self.body), context)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        http_body::Body::is_end_stream(&self.body)
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        http_body::Body::size_hint(&self.body)
+    }
+}
+
 impl PassThrough {
+    fn counted(&self, body: Body) -> Body {
+        if body.bytes().is_some() {
+            return body;
+        }
+        let length = http_body::Body::size_hint(&body).exact().unwrap_or(u64::MAX);
+        Body::http_body_unsync(Counted { _passed_on: self.cache.passed_on(length), body })
+    }
+
     /// The same decoding as for every other request.
     pub(crate) fn path(&self, uri: &Uri, headers: &HeaderMap) -> S3Result<S3Path> {
         let decoded = percent_decode_str(uri.path()).decode_utf8().map_err(|error| s3_error!(error, InvalidURI))?;
@@ -300,12 +351,28 @@ impl PassThrough {
     }
 }
 
+/// Whether a request that passes through changes nothing. SelectObjectContent is a POST. With other parameters beside
+/// its own, the store behind may take it for something else.
+fn only_reads(method: &Method, uri: &Uri) -> bool {
+    let is_of_select = |name: &str| matches!(name, "select" | "select-type") || query::is_ignored(name);
+    let selects =
+        || parameters(uri).any(|(name, _)| name == "select") && parameters(uri).all(|(name, _)| is_of_select(&name));
+    matches!(*method, Method::GET | Method::HEAD) || (*method == Method::POST && selects())
+}
+
+/// Whether a request reads one version, by its id.
+fn reads_version(method: &Method, uri: &Uri) -> bool {
+    let versions: Vec<String> =
+        parameters(uri).filter(|(name, _)| name == query::VERSION).map(|(_, version)| version).collect();
+    let is_one = !versions.is_empty() && versions.iter().all(|version| version != "null");
+    is_one && matches!(*method, Method::GET | Method::HEAD)
+}
+
 /// Whether a request that passes through may change what clients get of the object: a version that goes makes another
 /// one, or none, the current one. What is said of an object beside its bytes and headers (ACLs, locks) is asked of the
 /// under store each time.
 fn changes_object(method: &Method, uri: &Uri) -> bool {
-    !matches!(*method, Method::GET | Method::HEAD)
-        && parameters(uri).any(|(name, _)| matches!(name.as_str(), "versionId" | "restore"))
+    !only_reads(method, uri) && parameters(uri).any(|(name, _)| matches!(name.as_str(), "versionId" | "restore"))
 }
 
 fn passes(uri: &Uri) -> bool {
@@ -373,6 +440,14 @@ mod tests {
         assert!(!changes(Method::GET, "/b/k?versionId=1"));
         assert!(!changes(Method::HEAD, "/b/k?versionId=1"));
         assert!(!changes(Method::PUT, "/b/k?acl"));
+        assert!(!changes(Method::POST, "/b/k?select&select-type=2"));
+        assert!(!changes(Method::POST, "/b/k?select&select-type=2&X-Amz-Signature=1"));
+        assert!(changes(Method::POST, "/b/k?select&select-type=2&restore"));
+        let reads = |method, uri: &'static str| reads_version(&method, &Uri::from_static(uri));
+        assert!(reads(Method::GET, "/b/k?versionId=1") && reads(Method::HEAD, "/b/k?tagging&versionId=1"));
+        assert!(!reads(Method::DELETE, "/b/k?versionId=1") && !reads(Method::GET, "/b/k?retention"));
+        assert!(!reads(Method::GET, "/b/k?retention&versionId=null"));
+        assert!(!reads(Method::GET, "/b/k?versionId=1&versionId=null"), "the store behind may take either");
     }
 
     #[test]

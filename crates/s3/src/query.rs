@@ -237,7 +237,7 @@ fn check_names(method: &Method, uri: &Uri, is_known: impl Fn(&str, &str) -> bool
 }
 
 /// Those of the signature, and those that Amazon S3 ignores so that users can leave something in its logs.
-fn is_ignored(name: &str) -> bool {
+pub(crate) fn is_ignored(name: &str) -> bool {
     signature_2::OWN.contains(&name) || name.get(..2).is_some_and(|start| start.eq_ignore_ascii_case("x-"))
 }
 

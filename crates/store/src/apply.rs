@@ -222,32 +222,4 @@ impl Inner {
             true
         });
     }
-
-    /// Without a pass over all objects when none of the groups may go.
-    pub(crate) fn evict_groups(&self, groups: &[u32], bytes: u64) -> u64 {
-        let may_go = |group: &u32| self.groups.lock().get(group).is_some_and(|group| group.evictable > 0);
-        if !groups.iter().any(may_go) {
-            return 0;
-        }
-        let mut groups = groups.to_vec();
-        groups.sort_unstable();
-        let mut found: Vec<(u32, Arc<Entry>)> = Vec::new();
-        for shard in self.objects.shards() {
-            let shard = shard.read();
-            let members = shard.iter().filter(|entry| !entry.pinned && groups.binary_search(&entry.group).is_ok());
-            found.extend(members.map(|entry| (entry.last_read.load(Ordering::Relaxed), Arc::clone(entry))));
-        }
-        found.sort_unstable_by_key(|(last_read, entry)| (*last_read, entry.generation));
-        let mut evicted = 0;
-        for (_, found) in found {
-            if evicted >= bytes {
-                break;
-            }
-            let same = |entry: &Entry| !entry.pinned && entry.generation == found.generation;
-            if let Some(removed) = self.remove(found.key(), same) {
-                evicted += removed.uses().map(|(_, bytes)| bytes).sum::<u64>();
-            }
-        }
-        evicted
-    }
 }

@@ -2,11 +2,10 @@
 
 use std::sync::Arc;
 
-use tokio::sync::OwnedSemaphorePermit;
-
 use crate::directory::unanswered::STALLED_AFTER;
 use crate::fills::UnappliedFill;
 use crate::inner::Inner;
+use crate::permits::Permit;
 use crate::record::Draft;
 use crate::segment::SegmentKind;
 use crate::stream::Streamed;
@@ -28,7 +27,7 @@ impl Inner {
         directory: usize,
         kind: SegmentKind,
         draft: Draft,
-        permit: Option<OwnedSemaphorePermit>,
+        permit: Option<Permit>,
     ) -> Result<Streamed> {
         let inner = Arc::clone(self);
         let unapplied = self.stream(directory, kind).begin();
@@ -48,7 +47,7 @@ impl Inner {
     ///
     /// # Errors
     /// `Busy` when the disk does not answer.
-    pub(crate) async fn permit_in_time(&self, directory: usize, bytes: usize) -> Result<OwnedSemaphorePermit> {
+    pub(crate) async fn permit_in_time(&self, directory: usize, bytes: usize) -> Result<Permit> {
         self.in_time(directory, self.volumes[directory].permits.take(bytes)).await
     }
 

@@ -43,6 +43,15 @@ pub(crate) struct LastSnapshot {
     pub(crate) replayed_bytes: u64,
 }
 
+/// Since the last try of a snapshot failed, until one succeeds.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct SnapshotPause {
+    pub(crate) until: Duration,
+    pub(crate) length: Duration,
+    /// The most that could be written to a directory when the try had failed.
+    pub(crate) room: u64,
+}
+
 /// Bytes on disk of the objects in an accounting group.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct GroupBytes {
@@ -89,9 +98,11 @@ pub(crate) struct Inner {
     pub(crate) closed: AtomicBool,
     pub(crate) snapshot_at_bytes: AtomicU64,
     pub(crate) last_snapshot: Mutex<LastSnapshot>,
+    pub(crate) snapshot_pause: Mutex<Option<SnapshotPause>>,
     /// Rows of both tables in the last snapshot.
     pub(crate) shown_rows: AtomicU64,
     pub(crate) forgotten: Forgotten,
+    pub(crate) was_closed: bool,
     /// Held while a snapshot is written.
     pub(crate) snapshot_lock: tokio::sync::Mutex<()>,
     /// Where a replay from the last snapshot begins in each directory.
@@ -162,7 +173,8 @@ impl Inner {
 
     pub(crate) fn note_log(&self) {
         let appended = self.counters.lock().appended_bytes;
-        if appended >= self.snapshot_at_bytes.load(Ordering::Relaxed) || self.wants_reclaim() {
+        let wants_snapshot = || appended >= self.snapshot_at_bytes.load(Ordering::Relaxed) && self.may_try_snapshot();
+        if wants_snapshot() || self.wants_reclaim() {
             self.maintenance.notify_one();
         }
     }

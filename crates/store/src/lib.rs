@@ -18,6 +18,7 @@ mod fills;
 #[cfg(feature = "fuzz")]
 #[doc(hidden)]
 pub mod fuzz;
+mod groups;
 mod ids;
 mod in_time;
 mod inner;
@@ -48,6 +49,7 @@ use forebay_types::Generation;
 pub use damaged::DamagedPlace;
 pub use directory::unanswered::STALLED_AFTER;
 pub use error::{Error, ErrorKind, Result};
+pub use groups::GroupsLimit;
 pub use ids::DirectoryId;
 pub use object::{Object, Piece};
 pub use recovery::{Forgotten, SEQUENCES_OF_A_LIFE};

@@ -90,6 +90,8 @@ pub(crate) enum Until {
     Synced,
     /// They are on stable storage, and the next append begins a new segment.
     Sealed,
+    /// They are on stable storage, and so is a record of each aborted commit that comes after the present end.
+    SyncedWithAborts,
     /// They are on stable storage, but no client waits for that. They share the next sync that others ask for, or get
     /// one after [`crate::Settings::sync_delay`].
     SyncedSoon,
@@ -199,6 +201,12 @@ impl Log {
         self.append(Vec::new(), Until::Synced).await.map(drop)
     }
 
+    /// As [`Self::barrier`], and records all aborted commits again: a start that replays the log from here must know of
+    /// them, too.
+    pub(crate) async fn barrier_with_aborts(&self) -> Result<()> {
+        self.append(Vec::new(), Until::SyncedWithAborts).await.map(drop)
+    }
+
     /// Seals the open segment, so that reclaim can take it.
     pub(crate) async fn seal(&self) -> Result<()> {
         self.append(Vec::new(), Until::Sealed).await.map(drop)
@@ -272,7 +280,8 @@ impl Appender {
                 batch.push(next);
             }
             let seals = batch.iter().any(|request| request.until == Until::Sealed);
-            let sync = seals || self.is_overdue() || batch.iter().any(|request| request.until == Until::Synced);
+            let waits = |until: Until| matches!(until, Until::Synced | Until::SyncedWithAborts);
+            let sync = seals || self.is_overdue() || batch.iter().any(|request| waits(request.until));
             let result = self.append(&batch, bytes as u64, sync).await;
             if seals && result.is_ok() {
                 self.seal();
@@ -353,12 +362,14 @@ impl Appender {
 
     async fn append(&mut self, batch: &[Request], bytes: u64, sync: bool) -> Result<Vec<Appended>> {
         self.directory.check()?;
-        if bytes == 0 && self.open.is_none() {
+        let repeats = batch.iter().any(|request| request.until == Until::SyncedWithAborts);
+        let recorded = if repeats { 0 } else { self.aborted_recorded };
+        let aborted: Vec<_> = self.aborted.since(recorded).iter().map(AbortBody::draft).collect();
+        if bytes == 0 && self.open.is_none() && (aborted.is_empty() || !repeats) {
             // Only a barrier, and this process has written nothing before it.
             let nothing = |_: &Request| Appended { locations: Vec::new(), sequences: Vec::new(), applying: None };
             return Ok(batch.iter().map(nothing).collect());
         }
-        let aborted: Vec<_> = self.aborted.since(self.aborted_recorded).iter().map(AbortBody::draft).collect();
         let directory = Arc::clone(&self.directory);
         let _request = directory.unanswered.begin();
         self.make_room(bytes + aborted.iter().map(|abort| abort.total_bytes() as u64).sum::<u64>()).await?;
@@ -398,7 +409,7 @@ impl Appender {
         if let Err(error) = written {
             return Err(self.give_up(error, end, appended).await);
         }
-        self.aborted_recorded += aborted.len();
+        self.aborted_recorded = recorded + aborted.len();
         let bytes = offset - open.offset;
         open.segment.length.store(offset, Ordering::SeqCst);
         self.directory.grew(bytes);

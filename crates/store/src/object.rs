@@ -109,6 +109,12 @@ impl Object {
         self.entry.cached_bytes()
     }
 
+    /// Bytes of the object's record on disk: its description, and the bytes of a small object.
+    pub fn record_bytes(&self) -> u64 {
+        let Location { head_bytes, payload_bytes, .. } = self.entry.record;
+        u64::from(head_bytes) + u64::from(payload_bytes)
+    }
+
     /// Whether all bytes of the object are here, judged by the lengths of the files: bytes beyond the end of a
     /// truncated file are missing.
     pub fn is_whole(&self) -> bool {

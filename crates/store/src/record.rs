@@ -143,7 +143,7 @@ impl Draft {
 }
 
 /// The length of the head that begins here, according to its first bytes. Later versions keep magic, version, this
-/// length and the checksum at the same offsets, so damage is never taken for a newer format.
+/// length, the checksum and the binding at the same offsets, so damage is never taken for a newer format.
 fn head_bytes_of(bytes: &[u8]) -> Result<usize> {
     if bytes.len() < HEADER_BYTES || word(bytes, 0) != MAGIC {
         return Err(corrupt("no record begins here"));
@@ -157,11 +157,15 @@ fn word(bytes: &[u8], at: usize) -> u32 {
     u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"))
 }
 
+fn long(bytes: &[u8], at: usize) -> u64 {
+    u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"))
+}
+
 impl Header {
     /// Decodes the fixed header of a head whose checksum was verified.
     fn decode(bytes: &[u8]) -> Result<Self> {
         let word = |at| word(bytes, at);
-        let long = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"));
+        let long = |at| long(bytes, at);
         if bytes[5] > VERSION {
             let problem = format!(
                 "a record has the format version {}, and this release reads up to {VERSION}: start the newer release that wrote it",
@@ -193,6 +197,12 @@ impl Head {
     /// `Corrupt` when no record begins here.
     pub(crate) fn bytes_needed(first: &[u8]) -> Result<usize> {
         head_bytes_of(first)
+    }
+
+    /// Whether a record that is bound to this segment may begin here, according to the first [`HEADER_BYTES`]. Clients
+    /// do not know bindings, so the bytes of an object do not look like this.
+    pub(crate) fn may_begin(first: &[u8], segment: u64) -> bool {
+        first.len() >= HEADER_BYTES && word(first, 0) == MAGIC && long(first, 24) == segment
     }
 
     /// Verifies a head.

@@ -7,7 +7,7 @@ mod members;
 mod replay;
 pub(crate) mod starts;
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -18,6 +18,7 @@ use crate::clean_stop;
 use crate::directory::log_list::{self, LogList};
 use crate::directory::{Directory, GIVE_UP, IDENTITY_FILE, SEGMENT_NUMBER_MAX, in_file};
 use crate::ids::SegmentKey;
+use crate::record::abort::AbortBody;
 use crate::record::location::Position;
 use crate::record::scan::Scan;
 use crate::segment::{SEGMENT_HEADER_BYTES, Segment, SegmentHeader, SegmentKind, parse_segment_name, segment_name};
@@ -46,6 +47,8 @@ pub(crate) struct Recovered {
     pub(crate) tables: Tables,
     /// Objects that no commit has published.
     pub(crate) prepared: Vec<Entry>,
+    /// Records that could not be cut off.
+    pub(crate) aborted: Vec<AbortBody>,
     pub(crate) next_sequence: u64,
     pub(crate) snapshot_positions: HashMap<u16, Position>,
     /// The next sequence in the snapshot.
@@ -53,6 +56,8 @@ pub(crate) struct Recovered {
     /// Rows of both tables in the snapshot.
     pub(crate) shown_rows: u64,
     pub(crate) forgotten: Forgotten,
+    /// As [`Store::was_closed`](crate::Store::was_closed).
+    pub(crate) was_closed: bool,
 }
 
 pub(crate) async fn recover(env: &Env, disks: Vec<Arc<dyn Disk>>, settings: &Settings) -> Result<Recovered> {
@@ -115,7 +120,12 @@ pub(crate) async fn recover(env: &Env, disks: Vec<Arc<dyn Disk>>, settings: &Set
     let first_free = opened.iter().flatten().map(|segment| segment.header.sequence).max().unwrap_or(0);
     let snapshot_sequence = snapshot.as_ref().map_or(0, |snapshot| snapshot.next_sequence);
     let snapshot_positions = snapshot.as_ref().map(|snapshot| snapshot.positions.clone()).unwrap_or_default();
-    ends.iter_mut().flatten().for_each(|end| end.leave_out_aborted(&replay));
+    let mut ends: Vec<(usize, LogEnd)> =
+        ends.into_iter().enumerate().filter_map(|(index, end)| Some((index, end?))).collect();
+    let (covered, mut uncut) = ends_of_failed(&directories, &opened, &ends, &replay).await;
+    ends.extend(covered);
+    ends.iter_mut().for_each(|(_, end)| end.leave_out_aborted(&replay));
+    let mut aborted = replay.aborted().to_vec();
     let Replayed { tables, prepared, next_sequence, min_versions, change_bytes, last_numbers } =
         replay.finish(snapshot, &hasher, &known);
     roll.check_named(last_numbers.keys().copied(), &settings.forget)?;
@@ -135,13 +145,16 @@ pub(crate) async fn recover(env: &Env, disks: Vec<Arc<dyn Disk>>, settings: &Set
         let logs = logs.map(|segment| segment.key().number).filter(|number| *number >= first);
         directory.log_list.begin(listed.into_iter().flatten().chain(logs), released_by).await;
     }
-    for (directory, end) in directories.iter().zip(ends) {
-        if let Some(end) = end
-            && let Err(error) = end.keep().await
-        {
-            directory.fail(&format!("could not make {} durable: {error}", end.segment.header.name()));
+    for (index, end) in &ends {
+        let kept = end.keep().await;
+        if kept.is_err() || end.holds_aborted {
+            uncut.insert(end.segment.key());
+        }
+        if let Err(error) = kept {
+            directories[*index].fail(&format!("could not make {} durable: {error}", end.segment.header.name()));
         }
     }
+    aborted.retain(|abort| uncut.contains(&abort.segment));
     for (directory, segments) in directories.iter().zip(opened) {
         for segment in segments {
             if let Some(version) = min_versions.get(&segment.key()) {
@@ -161,11 +174,13 @@ pub(crate) async fn recover(env: &Env, disks: Vec<Arc<dyn Disk>>, settings: &Set
         directories,
         tables,
         prepared,
+        aborted,
         next_sequence,
         snapshot_positions,
         snapshot_sequence,
         shown_rows,
         forgotten,
+        was_closed,
     })
 }
 
@@ -290,6 +305,8 @@ struct LogEnd {
     durable: u64,
     /// Offset and sequence of each record that was replayed.
     records: Vec<(u64, u64)>,
+    /// Whether some of these are aborted and stay, because others come after them.
+    holds_aborted: bool,
 }
 
 /// Replays a directory's log. Returns its end, if there is a log.
@@ -327,7 +344,7 @@ async fn replay_log(
         if is_listed && !segment.header.is_read() && end == SEGMENT_HEADER_BYTES {
             return Err(damaged(directory, &segment.header.name()));
         }
-        log_end = Some(LogEnd { segment: Arc::clone(segment), end, durable, records });
+        log_end = Some(LogEnd { segment: Arc::clone(segment), end, durable, records, holds_aborted: false });
         if end >= segment.length() {
             continue;
         }
@@ -344,6 +361,53 @@ async fn replay_log(
     Ok(log_end)
 }
 
+/// The ends of logs that hold aborted records and that the replay did not read to the end: when their directory failed,
+/// the others took a snapshot that covers them. Returns the logs that can't be read, too.
+async fn ends_of_failed(
+    directories: &[Arc<Directory>],
+    opened: &[Vec<Arc<Segment>>],
+    known: &[(usize, LogEnd)],
+    replay: &Replay,
+) -> (Vec<(usize, LogEnd)>, HashSet<SegmentKey>) {
+    let (mut ends, mut unread) = (Vec::new(), HashSet::new());
+    for (index, segments) in opened.iter().enumerate() {
+        let logs = of_kind(segments, SegmentKind::Log);
+        let last = logs.last().map(|log| log.key());
+        for log in logs {
+            let key = log.key();
+            let is_known = known.iter().any(|(_, end)| end.segment.key() == key);
+            if is_known || !replay.aborted().iter().any(|abort| abort.segment == key) {
+                continue;
+            }
+            match end_of_failed(log, last == Some(key)).await {
+                Ok(end) => ends.push((index, end)),
+                Err(error) => {
+                    let error = in_file(&directories[index], &log.header.name(), error);
+                    tracing::warn!(%error, "what is aborted at the end of a log can't be cut off");
+                    unread.insert(key);
+                }
+            }
+        }
+    }
+    (ends, unread)
+}
+
+/// # Errors
+/// `Corrupt` when the log is damaged in a way that neither the failure nor a power cut explains.
+async fn end_of_failed(log: &Arc<Segment>, is_last: bool) -> Result<LogEnd> {
+    let mut scan = Scan::new(log, SEGMENT_HEADER_BYTES).await?;
+    let (mut durable, mut records) = (SEGMENT_HEADER_BYTES, Vec::new());
+    while let Some(record) = scan.next().await? {
+        durable = durable.max(record.head.header.durable_before);
+        records.push((record.offset, record.head.header.sequence));
+    }
+    let end = scan.offset();
+    if end < log.length() && (!is_last || scan.was_durable_here().await?) {
+        return Err(Error::new(ErrorKind::Corrupt, "the log is damaged"));
+    }
+    Ok(LogEnd { segment: Arc::clone(log), end, durable, records, holds_aborted: false })
+}
+
 impl LogEnd {
     /// Cuts off aborted records. They are at the end, where the directory failed. So nobody has to know of them later.
     fn leave_out_aborted(&mut self, replay: &Replay) {
@@ -351,6 +415,7 @@ impl LogEnd {
         let abort = self.records.iter().rev().take_while(|(_, sequence)| is_aborted(*sequence));
         self.end = abort.last().map_or(self.end, |(offset, _)| *offset);
         self.durable = self.durable.min(self.end);
+        self.holds_aborted = self.records.iter().any(|(at, sequence)| *at < self.end && is_aborted(*sequence));
     }
 
     /// Cuts off a torn end and makes the rest durable: an earlier process may have died before its sync. The rest is

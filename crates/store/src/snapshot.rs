@@ -7,6 +7,7 @@
 pub(crate) mod copies;
 mod format;
 pub(crate) mod load;
+pub(crate) mod pause;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -49,7 +50,8 @@ impl Inner {
         let at = self.env.clock.monotonic();
         let appended_bytes = self.counters.lock().appended_bytes;
         let Some((start, positions, next_sequence)) = self.snapshot_start().await else {
-            return Err(Error::new(ErrorKind::Failed, "no snapshot: a directory is failing"));
+            let problem = "no snapshot: a directory is failing, or no other one could record what failed with it";
+            return Err(Error::new(ErrorKind::Failed, problem));
         };
         // Before the objects: what is published meanwhile is among those.
         let prepared = self.prepared.entries();
@@ -82,12 +84,9 @@ impl Inner {
         copies.sync().await;
         copies.check()?;
         let bytes = copies.offset;
-        self.settle().await?;
-        if self.failed_directories() > failed_directories {
-            return Err(Error::new(
-                ErrorKind::Failed,
-                "a directory failed, and what the snapshot shows of it may be lost",
-            ));
+        if let Err(error) = self.settle_for_snapshot(failed_directories).await {
+            copies.give_up_all().await;
+            return Err(error);
         }
         let held_in = copies.replace().await?;
         let all: Vec<_> = self.volumes.iter().map(|volume| Arc::clone(&volume.directory)).collect();
@@ -98,6 +97,7 @@ impl Inner {
         self.shown_sequence.store(next_sequence, Ordering::SeqCst);
         *self.shown_positions.lock() = positions;
         *self.last_snapshot.lock() = LastSnapshot { at, appended_bytes, replayed_bytes: 0 };
+        *self.snapshot_pause.lock() = None;
         self.settle_logs().await;
         let mut counters = self.counters.lock();
         counters.snapshots += 1;
@@ -105,9 +105,11 @@ impl Inner {
         Ok(())
     }
 
+    /// Whether it is time for a snapshot, and there is room for one.
     pub(crate) fn is_snapshot_due(&self) -> bool {
         let appended = self.counters.lock().appended_bytes;
-        appended >= self.snapshot_at_bytes.load(Ordering::Relaxed) || self.is_snapshot_overdue(appended)
+        let is_time = appended >= self.snapshot_at_bytes.load(Ordering::Relaxed) || self.is_snapshot_overdue(appended);
+        is_time && self.may_try_snapshot()
     }
 
     fn is_snapshot_overdue(&self, appended_bytes: u64) -> bool {
@@ -173,6 +175,17 @@ impl Inner {
         *self.last_snapshot.lock() = LastSnapshot { at, appended_bytes: 0, replayed_bytes: replayed };
     }
 
+    /// # Errors
+    /// `Failed` when what a snapshot shows may be lost: more than these directories have failed.
+    async fn settle_for_snapshot(&self, failed_directories: usize) -> Result<()> {
+        self.settle().await?;
+        if self.failed_directories() > failed_directories {
+            let problem = "a directory failed, and what the snapshot shows of it may be lost";
+            return Err(Error::new(ErrorKind::Failed, problem));
+        }
+        Ok(())
+    }
+
     /// Makes durable what commits left to the operating system: a snapshot must not show an object whose bytes a power
     /// cut may take away.
     async fn settle(&self) -> Result<()> {
@@ -208,15 +221,20 @@ impl Inner {
     }
 
     /// The first chunk of a snapshot, and the positions and the next sequence in it. A replay from these positions must
-    /// not find aborted records without the record of the abort.
+    /// not find aborted records without the record of the abort. Nor may it miss that record: aborted records stay at
+    /// the end of a log that the snapshot covers, until a start cuts them off.
     async fn snapshot_start(&self) -> Option<(Chunk<'static>, HashMap<u16, Position>, u64)> {
         loop {
             let aborted = self.aborted.count();
             let ends = self.log_ends();
+            let mut is_recorded = aborted == 0;
             for (volume, end) in self.volumes.iter().zip(&ends) {
                 // Commits that may wait stop waiting now. A log that takes no more writes answers all of them.
-                let _may_fail = volume.log.barrier().await;
+                is_recorded |= volume.log.barrier_with_aborts().await.is_ok();
                 volume.log.applied(*end).await;
+            }
+            if !is_recorded {
+                return None;
             }
             let start = self.try_snapshot_start(&ends)?;
             if self.aborted.count() == aborted {

@@ -29,8 +29,8 @@ use crate::stream::Stream;
 use crate::table::{Row, entry_of};
 use crate::writer::{Staged, Writer};
 use crate::{
-    Class, Commit, Counters, DamagedPlace, DirectoryHealth, Error, ErrorKind, Forgotten, Observer, Result, Retention,
-    Settings, Stalled, Usage, Versioned, clean_stop, recovery,
+    Class, Commit, Counters, DamagedPlace, DirectoryHealth, Error, ErrorKind, Forgotten, GroupsLimit, Observer, Result,
+    Retention, Settings, Stalled, Usage, Versioned, clean_stop, recovery,
 };
 
 /// A store, shared by clones.
@@ -57,6 +57,7 @@ impl Store {
         let (sequence, counters) =
             (Arc::new(AtomicU64::new(recovered.next_sequence)), Arc::<Mutex<Counters>>::default());
         let (fills, aborted) = (Arc::<Fills>::default(), Arc::<AbortedCommits>::default());
+        aborted.add(recovered.aborted);
         let volume = |directory: &Arc<Directory>| {
             let stream = |kind| Stream::new(Arc::clone(directory), kind, Arc::clone(&sequence), Arc::clone(&fills));
             let log = Log::start(LogParts {
@@ -107,8 +108,10 @@ impl Store {
             closed: AtomicBool::new(false),
             snapshot_at_bytes: AtomicU64::new(settings.snapshot_log_bytes),
             last_snapshot: Mutex::default(),
+            snapshot_pause: Mutex::default(),
             shown_rows: AtomicU64::new(recovered.shown_rows),
             forgotten: recovered.forgotten,
+            was_closed: recovered.was_closed,
             snapshot_lock: tokio::sync::Mutex::default(),
             shown_positions: Mutex::new(recovered.snapshot_positions),
             shown_sequence: AtomicU64::new(recovered.snapshot_sequence),
@@ -142,6 +145,12 @@ impl Store {
 
     pub fn forgotten(&self) -> Forgotten {
         self.inner.forgotten
+    }
+
+    /// Whether the process before this one has closed the store. Otherwise older clean objects may be back, which that
+    /// process had evicted or replaced.
+    pub fn was_closed(&self) -> bool {
+        self.inner.was_closed
     }
 
     /// A generation higher than every one before, also across restarts.
@@ -291,10 +300,10 @@ impl Store {
         self.inner.groups.lock().get(&group).map_or(0, |group| group.all)
     }
 
-    /// Evicts clean objects of these groups, least recently used first, until `bytes` are gone or none is left. Returns
-    /// the evicted bytes.
-    pub fn evict_groups(&self, groups: &[u32], bytes: u64) -> u64 {
-        self.inner.evict_groups(groups, bytes)
+    /// Evicts clean objects of groups that exceed a limit, least recently used first, until they are at its target or
+    /// none is left. The limits count one after the other. Returns the evicted bytes.
+    pub async fn evict_groups(&self, limits: &[GroupsLimit]) -> u64 {
+        self.inner.evict_groups(limits).await
     }
 
     /// Assigns an object to another group, if it still has this generation.

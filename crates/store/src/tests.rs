@@ -16,6 +16,7 @@ mod progress;
 mod reclaim;
 mod refusals;
 mod slow_readers;
+mod snapshots;
 mod stalls;
 mod starts;
 mod syncs;
@@ -28,7 +29,9 @@ use forebay_env::disk::memory::MemoryDisk;
 use forebay_env::{Disk, Env};
 use forebay_types::{ByteRange, Durability, Generation};
 
-use crate::{Class, Commit, ErrorKind, NewObject, Object, Piece, Result, Settings, Staged, Store, ValueWrite};
+use crate::{
+    Class, Commit, ErrorKind, GroupsLimit, NewObject, Object, Piece, Result, Settings, Staged, Store, ValueWrite,
+};
 
 /// Small enough for a test to fill many segments: segments of 64 KiB, extents of 8 KiB, 1 KiB inline.
 fn small() -> Settings {
@@ -113,6 +116,13 @@ async fn try_put_fill(store: &Store, key: &str, data: &Bytes) {
     if let Ok(staged) = stage_as(store, Class::Fill, object, data).await {
         let _may_be_refused = store.publish_fill(staged).await;
     }
+}
+
+/// Evicts objects of these groups until `bytes` are gone. Returns how many have gone.
+async fn evict_of(store: &Store, groups: &[u32], bytes: u64) -> u64 {
+    let used: u64 = groups.iter().map(|group| store.group_bytes(*group)).sum();
+    let limit = GroupsLimit { groups: groups.to_vec(), most: 0, target: used.saturating_sub(bytes) };
+    store.evict_groups(&[limit]).await
 }
 
 async fn forget(store: &Store, key: &str) {

@@ -21,6 +21,7 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use serde::{Deserialize, Serialize};
 
+use crate::under_store::PassedReads;
 use crate::{
     ByteStream, Condition, Error, ErrorKind, IsOurs, ListPage, ListRequest, Mark, RemoteBody, RemoteObject, Result,
     S3Target, Stored, UnderStore, Upload, UploadSource,
@@ -175,6 +176,21 @@ impl UploadSource for PacedSource {
     }
 }
 
+/// The governor, for reads that pass through.
+struct Passing {
+    governor: Arc<Governor>,
+    lane: Lane,
+    bucket: String,
+}
+
+#[async_trait]
+impl PassedReads for Passing {
+    async fn pass(&self, call: BoxFuture<'_, Result<()>>) -> Result<()> {
+        let caller = Caller { lane: self.lane, bucket: &self.bucket };
+        self.governor.run(caller, Work::Read, "get", call).await
+    }
+}
+
 /// A governed read. It is retried when it fails for a transient reason.
 macro_rules! read {
     ($self:ident, $operation:literal, $call:expr) => {{
@@ -261,7 +277,8 @@ impl UnderStore for Governed {
     }
 
     fn s3(&self) -> Option<S3Target> {
-        self.inner.s3()
+        let reads = || Passing { governor: Arc::clone(&self.governor), lane: self.lane, bucket: self.bucket.clone() };
+        self.inner.s3().map(|target| S3Target { reads: Some(Arc::new(reads())), ..target })
     }
 
     fn label(&self) -> String {

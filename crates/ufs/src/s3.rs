@@ -372,7 +372,7 @@ impl UnderStore for S3Store {
 
     fn s3(&self) -> Option<S3Target> {
         let (client, bucket, prefix) = (self.client.sdk.clone(), self.bucket.clone(), self.prefix.clone());
-        Some(S3Target { client, bucket, prefix })
+        Some(S3Target::new(client, bucket, prefix))
     }
 
     fn label(&self) -> String {

@@ -6,6 +6,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use forebay_types::{ByteRange, ChecksumNames, ETag, Generation, ObjectInfo, ObjectKey, Tags};
+use futures::FutureExt;
 use futures::future::BoxFuture;
 use futures::stream::BoxStream;
 
@@ -157,6 +158,66 @@ pub struct S3Target {
     pub bucket: String,
     /// In front of every key. Empty, or ends with `/`.
     pub prefix: String,
+    /// The limits on reads, if there are any.
+    pub(crate) reads: Option<Arc<dyn PassedReads>>,
+}
+
+/// Limits reads that pass through.
+#[async_trait]
+pub(crate) trait PassedReads: Send + Sync {
+    /// Sends a request, and learns from its error.
+    async fn pass(&self, call: BoxFuture<'_, Result<()>>) -> Result<()>;
+}
+
+impl S3Target {
+    /// Without limits on reads.
+    pub fn new(client: aws_sdk_s3::Client, bucket: String, prefix: String) -> Self {
+        Self { client, bucket, prefix, reads: None }
+    }
+
+    /// Sends a read of an object that passes through. `status` tells the HTTP status of its answer.
+    ///
+    /// # Errors
+    /// `Unavailable`, at once, while no requests are sent.
+    pub async fn read<T: Send>(
+        &self,
+        call: impl Future<Output = T> + Send,
+        status: impl FnOnce(&T) -> u16 + Send,
+    ) -> Result<T> {
+        match &self.reads {
+            None => Ok(call.await),
+            Some(reads) => pass_read(&**reads, call, status).await,
+        }
+    }
+}
+
+pub(crate) async fn pass_read<T: Send>(
+    reads: &dyn PassedReads,
+    call: impl Future<Output = T> + Send,
+    status: impl FnOnce(&T) -> u16 + Send,
+) -> Result<T> {
+    let mut answer = None;
+    let told = async {
+        let answer = &*answer.insert(call.await);
+        trouble_of(status(answer)).map_or(Ok(()), Err)
+    };
+    let told = reads.pass(told.boxed()).await;
+    match (answer, told) {
+        (None, Err(refused)) => Err(refused),
+        (answer, _) => Ok(answer.expect("a request that was sent has an answer")),
+    }
+}
+
+/// What a status says about the under store's health.
+fn trouble_of(status: u16) -> Option<Error> {
+    let kind = match status {
+        429 | 503 => ErrorKind::Throttled,
+        // It answers, and does not know the request.
+        501 => return None,
+        500.. => ErrorKind::Unavailable,
+        _ => return None,
+    };
+    Some(Error::new(kind, format!("the under store answered {status} to a request that passed through")))
 }
 
 /// One bucket's place in an under store. Implementations do no retries beyond what one call needs. The

@@ -9,15 +9,15 @@ use forebay_catalog::{Check, ErrorKind as CatalogErrorKind, LocalChange, Transac
 use forebay_store::{Class, NewObject};
 use forebay_types::{Durability, ObjectPath};
 
-use super::append::append_all;
-use super::wanted::Ended;
+use super::append::{append_all, in_time};
+use super::wanted::{Ended, Turn};
 use crate::home::lost::not_all_at_home;
 use crate::policies::groups::group_of;
 use crate::worker::Worker;
 use crate::{CopyId, Error, ErrorKind, HeldBytes, Needs, OtherWorkers, Result};
 
-/// Objects that are fetched at once.
-pub(crate) const FETCHES_MAX: usize = 4;
+/// Objects that are fetched at once. At most half of them come from one worker.
+pub(crate) const FETCHES_MAX: usize = 8;
 
 /// For so long a request waits for bytes to come. A large object takes longer: the client has to try again.
 const WAIT_MAX: Duration = Duration::from_secs(10);
@@ -41,7 +41,7 @@ impl Worker {
             };
             let (path, ended) = (&next.path, ended.unwrap_or_else(|error| Ended::Failed(error.to_string())));
             match &ended {
-                Ended::Done => {}
+                Ended::Done | Ended::Waits(_) => {}
                 Ended::Failed(problem) => tracing::debug!(%path, problem, "bytes could not be fetched"),
                 Ended::Lost(problem) => tracing::debug!(%path, problem, "nobody has the bytes"),
             }
@@ -60,14 +60,41 @@ impl Worker {
         let id = CopyId { key: key.clone(), generation: wanted.generation };
         let own_copy = own.filter(|_| self.held.is_prepared(&id)).map(str::to_owned);
         let mut workers: Vec<String> = wanted.holders.names().map(str::to_owned).collect();
+        let named = workers.len();
         // A worker may have got another name.
         let more = others.workers().into_iter().filter(|worker| !workers.contains(worker)).collect::<Vec<_>>();
         workers.extend(more);
         let (mut failed, mut damaged, mut asked) = (None, Vec::new(), Vec::new());
-        for worker in own_copy.iter().chain(workers.iter().filter(|worker| Some(worker.as_str()) != own)) {
-            let opened = match Some(worker.as_str()) == own {
+        let mut busy = None;
+        let from_others = workers.iter().enumerate().map(|(number, worker)| (worker, number < named));
+        let from_others = from_others.filter(|(worker, _)| Some(worker.as_str()) != own);
+        let in_turn: Vec<_> = own_copy.iter().map(|worker| (worker, true)).chain(from_others).collect();
+        for (worker, is_named) in in_turn {
+            // The others hardly have what one that is named by the record will give.
+            if busy.is_some() && !is_named {
+                break;
+            }
+            let is_own = Some(worker.as_str()) == own;
+            let turn = if is_own { None } else { Some(self.home.copies.turn(worker)) };
+            let _place = match turn {
+                None => None,
+                Some(Turn::Now(place)) => Some(place),
+                Some(Turn::Full) => {
+                    busy = Some((worker, is_named));
+                    continue;
+                }
+                Some(Turn::Silent) => {
+                    failed = Some(format!("worker {worker} did not answer a moment ago"));
+                    continue;
+                }
+            };
+            let asked_at = self.env.clock.monotonic();
+            let opened = match is_own {
                 true => self.held(key, wanted.generation).await,
-                false => others.open(worker, key, wanted.generation).await,
+                false => others.open(worker, key, wanted.generation).await.map(|held| {
+                    let clock = &self.env.clock;
+                    held.map(|held| HeldBytes { stream: in_time(Arc::clone(clock), held.stream), ..held })
+                }),
             };
             let error = match opened {
                 Ok(Some(held)) => match self.keep_held(key, path, found.version, &wanted, held).await {
@@ -95,7 +122,12 @@ impl Worker {
                 }
                 Err(error) => error,
             };
+            self.home.copies.has_failed(worker, asked_at);
             failed = Some(format!("worker {worker}: {error}"));
+        }
+        // One that the record does not name hardly has what one that failed has.
+        if let Some((worker, _)) = busy.filter(|(_, is_named)| *is_named || failed.is_none()) {
+            return Ok(Ended::Waits(worker.clone()));
         }
         // One that was away may have come back after the others were listed.
         let back = |worker: String| format!("worker {worker} has just come back");

@@ -1,4 +1,5 @@
-//! What is to be fetched from other workers: each key once, those that somebody waits for first.
+//! What is to be fetched from other workers: each key once, those that somebody waits for first, and not too many at
+//! once from one worker.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -15,6 +16,13 @@ use crate::UnavailableBytes;
 
 /// Before what could not be fetched is tried again.
 const PAUSE: Duration = Duration::from_secs(1);
+
+/// Fetches from one worker at once. One that does not answer, or hardly, leaves the others of [`super::FETCHES_MAX`].
+const FETCHES_PER_WORKER_MAX: usize = 4;
+
+/// A worker that took as long as this to fail is not asked again for a while. Those that do not run fail at once.
+const SLOW: Duration = Duration::from_secs(2);
+const SILENCE: Duration = Duration::from_secs(5);
 
 /// Of the keys whose bytes no worker gives, operators see at most this many by name.
 const NAMED_MAX: usize = 10;
@@ -33,6 +41,30 @@ pub(super) enum Ended {
     Lost(Problem),
     /// To be tried again.
     Failed(Problem),
+    /// This worker may have the bytes, and as much as possible is being fetched from it.
+    Waits(String),
+}
+
+/// Whether another worker may be asked for bytes now.
+pub(super) enum Turn<'a> {
+    Now(Place<'a>),
+    /// As much as possible is being fetched from it.
+    Full,
+    /// It did not answer a moment ago.
+    Silent,
+}
+
+/// A fetch from a worker, counted until this is dropped.
+pub(super) struct Place<'a> {
+    copies: &'a WantedCopies,
+    worker: String,
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        self.copies.state.lock().leave(&self.worker);
+        self.copies.changed.notify_one();
+    }
 }
 
 /// What one task is to fetch.
@@ -60,6 +92,12 @@ struct State {
     ready: VecDeque<Bytes>,
     /// After a failure: when their time comes.
     later: VecDeque<(Duration, Bytes)>,
+    /// By the worker that they wait for. The same holds for them.
+    for_worker: BTreeMap<String, VecDeque<Bytes>>,
+    /// How many are fetched from each worker.
+    fetched_from: BTreeMap<String, usize>,
+    /// Workers that did not answer, and when they are asked again.
+    silent: BTreeMap<String, Duration>,
     /// How many could not be fetched at the last try.
     failed: usize,
     /// Some of these, so that memory is bounded. Others follow at their next try when one of them is not wanted any
@@ -140,6 +178,29 @@ impl WantedCopies {
         }
     }
 
+    /// Before another worker is asked for bytes.
+    pub(super) fn turn(&self, worker: &str) -> Turn<'_> {
+        let now = self.env.clock.monotonic();
+        let mut state = self.state.lock();
+        if state.silent.get(worker).is_some_and(|until| now < *until) {
+            return Turn::Silent;
+        }
+        state.silent.remove(worker);
+        if !state.has_room(worker) {
+            return Turn::Full;
+        }
+        *state.fetched_from.entry(worker.to_owned()).or_default() += 1;
+        Turn::Now(Place { copies: self, worker: worker.to_owned() })
+    }
+
+    /// A worker that was asked at this time has failed.
+    pub(super) fn has_failed(&self, worker: &str, asked: Duration) {
+        let now = self.env.clock.monotonic();
+        if now.saturating_sub(asked) >= SLOW {
+            self.state.lock().silent.insert(worker.to_owned(), now + SILENCE);
+        }
+    }
+
     pub(super) fn end(&self, fetch: &Fetch, ended: Ended) {
         let key = &fetch.key;
         let mut state = self.state.lock();
@@ -147,6 +208,16 @@ impl WantedCopies {
         wanted.is_in_flight = false;
         let waiting = wanted.waiting.take();
         let result = match ended {
+            Ended::Waits(worker) => {
+                let is_first = waiting.is_some();
+                wanted.waiting = waiting;
+                let keys = state.for_worker.entry(worker).or_default();
+                match is_first {
+                    true => keys.push_front(key.clone()),
+                    false => keys.push_back(key.clone()),
+                }
+                return;
+            }
             Ended::Failed(problem) => {
                 let retry_at = self.env.clock.monotonic() + PAUSE;
                 wanted.retry_at = Some(retry_at);
@@ -243,13 +314,56 @@ impl State {
                 self.ready.push_back(key);
             }
         }
-        while let Some(key) = self.ready.pop_front() {
+        while let Some(key) = self.next_key() {
             if let Some(wanted) = self.wanted.get_mut(&key).filter(|wanted| !wanted.is_in_flight) {
                 (wanted.is_in_flight, wanted.retry_at) = (true, None);
                 return (Some(Fetch { key, path: wanted.path.clone(), number: wanted.number }), None);
             }
         }
         (None, self.later.front().map(|(at, _)| *at))
+    }
+
+    /// What a request waits for, then one that is ready, or that waits for a worker with room: for the one from which
+    /// least is fetched.
+    fn next_key(&mut self) -> Option<Bytes> {
+        let urgent = self.worker_of_urgent();
+        if urgent.is_none()
+            && let Some(key) = self.ready.pop_front()
+        {
+            return Some(key);
+        }
+        let count = |worker: &str| self.fetched_from.get(worker).copied().unwrap_or_default();
+        let least_asked = || self.for_worker.keys().min_by_key(|worker| count(worker.as_str())).cloned();
+        let worker = urgent.or_else(least_asked)?;
+        if !self.has_room(&worker) {
+            return None;
+        }
+        let keys = self.for_worker.get_mut(&worker)?;
+        let key = keys.pop_front();
+        if keys.is_empty() {
+            self.for_worker.remove(&worker);
+        }
+        key
+    }
+
+    /// A worker with room from which a key is to come that a request waits for. Such keys are in front.
+    fn worker_of_urgent(&self) -> Option<String> {
+        let is_urgent = |key: &Bytes| self.wanted.get(key).is_some_and(|wanted| wanted.waiting.is_some());
+        let mut with_room = self.for_worker.iter().filter(|(worker, _)| self.has_room(worker));
+        with_room.find(|(_, keys)| keys.front().is_some_and(is_urgent)).map(|(worker, _)| worker.clone())
+    }
+
+    fn has_room(&self, worker: &str) -> bool {
+        self.fetched_from.get(worker).is_none_or(|count| *count < FETCHES_PER_WORKER_MAX)
+    }
+
+    /// A fetch from this worker has ended.
+    fn leave(&mut self, worker: &str) {
+        let count = self.fetched_from.get_mut(worker).expect("a fetch from it is counted");
+        *count -= 1;
+        if *count == 0 {
+            self.fetched_from.remove(worker);
+        }
     }
 }
 
@@ -303,6 +417,50 @@ mod tests {
         assert_eq!((failed, named.len()), (NAMED_MAX + 2, NAMED_MAX), "others are named in their place");
         copies.drop_all(|_| true);
         assert_eq!(copies.unavailable(), (0, Vec::new()));
+    }
+
+    /// Those that a request waits for come first.
+    #[tokio::test]
+    async fn what_is_to_come_from_a_busy_worker_waits_for_it_and_nothing_else_does() {
+        let copies = WantedCopies::new(Env::simulated(0).0);
+        let places: Vec<_> = (0..FETCHES_PER_WORKER_MAX).map(|_| copies.turn("busy")).collect();
+        assert!(places.iter().all(|turn| matches!(turn, Turn::Now(_))));
+        assert!(matches!(copies.turn("busy"), Turn::Full) && matches!(copies.turn("other"), Turn::Now(_)));
+        for number in 0..3 {
+            copies.add(key_of(number), &path_of(number));
+            let fetch = copies.next().await;
+            copies.end(&fetch, Ended::Waits("busy".to_owned()));
+        }
+        let outcome = copies.wait(key_of(2), &path_of(2));
+        let fetch = copies.next().await;
+        assert_eq!(fetch.key, key_of(2));
+        copies.end(&fetch, Ended::Waits("busy".to_owned()));
+        assert!(copies.next().now_or_never().is_none(), "there is no room");
+        copies.add(key_of(3), &path_of(3));
+        drop(places);
+        for (number, left) in [(2, 3), (3, 2), (0, 1), (1, 0)] {
+            let fetch = copies.next().await;
+            assert_eq!(fetch.key, key_of(number));
+            copies.end(&fetch, Ended::Done);
+            assert_eq!(copies.count(), left);
+        }
+        assert!(matches!(outcome.now_or_never(), Some(Ok(Ok(())))), "who waited is answered");
+        assert!(copies.next().now_or_never().is_none());
+    }
+
+    #[tokio::test]
+    async fn a_worker_that_is_slow_to_fail_is_not_asked_for_a_while() {
+        let (env, clock) = Env::simulated(0);
+        let copies = WantedCopies::new(env);
+        copies.has_failed("away", clock.monotonic());
+        assert!(matches!(copies.turn("away"), Turn::Now(_)), "it fails at once");
+        let asked = clock.monotonic();
+        clock.advance(SLOW);
+        copies.has_failed("hangs", asked);
+        clock.advance(SILENCE - Duration::from_millis(1));
+        assert!(matches!(copies.turn("hangs"), Turn::Silent) && matches!(copies.turn("away"), Turn::Now(_)));
+        clock.advance(Duration::from_millis(1));
+        assert!(matches!(copies.turn("hangs"), Turn::Now(_)));
     }
 
     /// The slot of the key is lost and gained during the fetch.

@@ -67,6 +67,7 @@ impl Worker {
         self.show_copies(slots).await?;
         self.forget_parts(slots).await?;
         self.sweep_orphans(|hash| slots.has_hash(hash)).await?;
+        self.home.conditional_writes.gained(self.next_generation());
         let (mut records, mut requests) = (Vec::new(), Vec::new());
         self.read_records(gain, |path, record| records.push((path, record))).await?;
         self.read_requests(gain, |path, _| requests.push(path)).await?;

@@ -4,8 +4,8 @@
 use forebay_catalog::records::UploadRecord;
 use forebay_catalog::{Check, Transaction};
 use forebay_store::ValueWrite;
-use forebay_types::Generation;
-use forebay_ufs::ErrorKind as UfsKind;
+use forebay_types::{Generation, ObjectInfo};
+use forebay_ufs::{ErrorKind as UfsKind, RemoteObject};
 
 use crate::worker::Worker;
 use crate::write::change::{end_intent, unnoted};
@@ -54,7 +54,10 @@ impl Worker {
             Err(error) if error.kind == UfsKind::NotFound => return Ok(None),
             Err(error) => return Err(error.into()),
         };
-        let is_sent = remote.stamp.is_some_and(|stamp| stamp.generation == sent);
+        let is_sent = match &remote.stamp {
+            Some(stamp) => stamp.generation == sent,
+            None => self.may_lack_stamp(pending, sent, mount, &remote),
+        };
         let info = remote.info;
         if !is_sent || (info.size, &info.etag) != (pending.info.size, &pending.info.etag) {
             return Ok(None);
@@ -65,5 +68,16 @@ impl Worker {
         self.change_record(path, &current, None, transaction).await.map_err(|error| unnoted(path, error))?;
         let checksums = pending.info.checksums.clone();
         Ok(Some(Written { etag: info.etag, last_modified_ms: info.last_modified_ms, size: info.size, checksums }))
+    }
+
+    /// Whether an object without a stamp may be what was sent: the metadata has no room for a stamp, and is the same.
+    /// Where the conditions hold with that object, the completion can simply be sent again.
+    fn may_lack_stamp(&self, pending: &Pending, sent: Generation, mount: &Mount, remote: &RemoteObject) -> bool {
+        // The stamp has the time of the write, which the description of the new object lacks until then.
+        let info = ObjectInfo { last_modified_ms: self.env.clock.unix_ms(), ..pending.info.clone() };
+        let meets_conditions = pending.conditions.check_write(Some(&remote.info), Some(&remote.remote_etag)).is_ok();
+        !meets_conditions
+            && remote.info.user == info.user
+            && !mount.foreground.has_room_for_stamp(&pending.path.key, sent, &info)
     }
 }

@@ -10,11 +10,11 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use forebay_catalog::Catalog;
-use forebay_catalog::records::SETTLED_KEY;
+use forebay_catalog::records::{ObjectRecord, SETTLED_KEY, State};
 use forebay_env::sync::Mutex;
 use forebay_env::sync::atomic::{AtomicBool, Ordering};
 use forebay_env::{Env, HashState};
-use forebay_types::{BucketName, Generation, ObjectPath};
+use forebay_types::{BucketName, ETag, Generation, ObjectPath};
 use tokio::sync::Mutex as AsyncMutex;
 
 use crate::Result;
@@ -23,7 +23,17 @@ use earlier::{Earlier, Step};
 /// Minimum pause before a key is retried when only the note in the catalog is missing.
 const NOTE_PAUSE: Duration = Duration::from_millis(10);
 
-/// Keys with a request that may land late.
+/// An upload whose outcome the record of the key does not show. Without a stamp, its object looks like one of others.
+struct Unrecorded {
+    /// Of the record. Other versions since then have the same base.
+    dirty_since: Generation,
+    generation: Generation,
+    /// What the under store has answered, if it has.
+    etag: Option<ETag>,
+}
+
+/// Keys with a request that may land late. The time in which the machine is suspended does not count: what is in its
+/// sockets is sent when it continues.
 pub(crate) struct Settle {
     env: Env,
     period: Duration,
@@ -37,6 +47,7 @@ pub(crate) struct Settle {
     /// Generations that the under store has, and whose records may or may not exist after a restart, because a disk has
     /// failed.
     left: Mutex<HashMap<ObjectPath, Generation>>,
+    unrecorded: Mutex<HashMap<ObjectPath, Unrecorded>>,
     /// Keys that wait, and whose last upload got no answer. A look comes before the next one.
     unanswered: Mutex<BTreeSet<ObjectPath>>,
     /// The worker stops, and nothing more is sent.
@@ -56,7 +67,7 @@ impl Settle {
 
     fn new(env: Env, period: Duration, start: Generation, noted: Option<Bytes>) -> Self {
         let hasher = HashState::new(env.random.as_ref());
-        let earlier = Mutex::new(Earlier::new(env.clock.monotonic(), period, start, noted));
+        let earlier = Mutex::new(Earlier::new(env.clock.awake(), period, start, noted));
         Self {
             env,
             period,
@@ -66,6 +77,7 @@ impl Settle {
             earlier_requests: Mutex::default(),
             hasher,
             left: Mutex::default(),
+            unrecorded: Mutex::default(),
             unanswered: Mutex::default(),
             is_closed: AtomicBool::new(false),
             has_gained: AsyncMutex::default(),
@@ -100,22 +112,23 @@ impl Settle {
         self.unsettled.lock().retain(|path, _| !is_lost(path));
         self.earlier_requests.lock().retain(|path| !is_lost(path));
         self.left.lock().retain(|path, _| !is_lost(path));
+        self.unrecorded.lock().retain(|path, _| !is_lost(path));
         self.unanswered.lock().retain(|path| !is_lost(path));
     }
 
     /// Whether a request of an earlier process may still land, and nobody knows for which key.
     pub(crate) fn may_change_any(&self) -> bool {
-        self.earlier.lock().is_about_all(self.env.clock.monotonic())
+        self.earlier.lock().is_about_all(self.env.clock.awake())
     }
 
     /// Whether requests of earlier processes can no longer land.
     pub(crate) fn is_earlier_over(&self) -> bool {
-        self.earlier.lock().is_over(self.env.clock.monotonic())
+        self.earlier.lock().is_over(self.env.clock.awake())
     }
 
     /// A request for this key got no answer.
     pub(crate) fn mark(&self, path: &ObjectPath) {
-        let until = self.env.clock.monotonic() + self.period;
+        let until = self.env.clock.awake() + self.period;
         self.unsettled.lock().insert(path.clone(), until);
     }
 
@@ -123,7 +136,7 @@ impl Settle {
     /// a retry of the same version, too: once a retry has succeeded the record is gone, and after a crash nobody would
     /// know of the first request.
     pub(crate) fn wait(&self, path: &ObjectPath) -> Duration {
-        let now = self.env.clock.monotonic();
+        let now = self.env.clock.awake();
         let until = self.unsettled.lock().get(path).copied().unwrap_or_default();
         let earlier = self.earlier.lock().until(|| self.hasher.hash_one(path), now);
         let wait = until.max(earlier.unwrap_or_default()).saturating_sub(now);
@@ -145,6 +158,29 @@ impl Settle {
         self.left.lock().get(path) == Some(&generation)
     }
 
+    /// The outcome of an upload of `sent` could not be recorded. `etag` is the answer, if there was one.
+    pub(crate) fn unrecorded(&self, path: &ObjectPath, sent: &ObjectRecord, etag: Option<ETag>) {
+        let (dirty_since, generation) = (sent.dirty_since, sent.generation);
+        self.unrecorded.lock().insert(path.clone(), Unrecorded { dirty_since, generation, etag });
+    }
+
+    /// The record shows the outcome.
+    pub(crate) fn recorded(&self, path: &ObjectPath) {
+        self.unrecorded.lock().remove(path);
+    }
+
+    /// Whether an object without a stamp is that of an upload whose outcome `record` does not show. Returns whether the
+    /// upload was certainly of this very version.
+    pub(crate) fn finds_unrecorded(&self, path: &ObjectPath, record: &ObjectRecord, found: &ETag) -> Option<bool> {
+        let unrecorded = self.unrecorded.lock();
+        let sent = unrecorded.get(path).filter(|sent| sent.dirty_since == record.dirty_since)?;
+        let is_version = sent.generation == record.generation && record.state == State::Dirty;
+        match &sent.etag {
+            Some(etag) => (etag == found).then_some(is_version),
+            None => Some(false),
+        }
+    }
+
     /// An upload of this key got no answer.
     pub(crate) fn unanswered(&self, path: &ObjectPath) {
         self.unanswered.lock().insert(path.clone());
@@ -162,7 +198,7 @@ impl Settle {
     /// Removes the keys that are settled by now, and calls `tell` for each before others can see it: the request has
     /// either landed or not.
     pub(crate) fn sweep(&self, tell: impl Fn(&ObjectPath)) {
-        let now = self.env.clock.monotonic();
+        let now = self.env.clock.awake();
         // Both locks are held until `tell` has been called for all: a listing checks these keys first, and the changes
         // told afterwards.
         let mut unsettled = self.unsettled.lock();
@@ -186,7 +222,7 @@ impl Settle {
     }
 
     fn step(&self) -> Option<Step> {
-        self.earlier.lock().step(self.env.clock.monotonic())
+        self.earlier.lock().step(self.env.clock.awake())
     }
 
     /// Whether a request for this key may still land.
@@ -256,5 +292,23 @@ mod tests {
         assert_eq!(settle.wait(&ObjectPath::parse("bucket", "other").unwrap()), Duration::ZERO);
         clock.advance(Duration::from_secs(20));
         assert_eq!(settle.wait(&path), Duration::ZERO);
+    }
+
+    #[test]
+    fn while_the_machine_is_suspended_nothing_settles() {
+        let (env, clock) = Env::simulated(1);
+        let settle = Settle::new(env, Duration::from_secs(30), Generation(100), None);
+        let path = |key| ObjectPath::parse("bucket", key).unwrap();
+        settle.mark_earlier(&path("earlier"), None);
+        settle.mark(&path("now"));
+        clock.suspend(Duration::from_secs(3600));
+        take_step(&settle);
+        assert_eq!(settle.wait(&path("earlier")), Duration::from_secs(30));
+        assert_eq!(settle.wait(&path("now")), Duration::from_secs(30));
+        settle.sweep(|path| panic!("{path} is not settled"));
+        clock.advance(Duration::from_secs(30));
+        take_step(&settle);
+        assert_eq!(settle.wait(&path("earlier")), Duration::ZERO);
+        assert_eq!(settle.wait(&path("now")), Duration::ZERO);
     }
 }

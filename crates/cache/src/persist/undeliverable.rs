@@ -77,7 +77,8 @@ impl Cache {
     ///
     /// # Errors
     /// As [`Cache::keep_undeliverable`]; `PreconditionFailed` when there is an object under the new name; as
-    /// [`Cache::copy`]. When the home of the new name does not answer, the object may be there, too.
+    /// [`Cache::copy`]. When the home of the new name does not answer, the object may be there, too. When it is unknown
+    /// whether the object was dropped under the old name, the one under the new name stays.
     pub fn rename_undeliverable<'a>(
         &'a self,
         path: &'a ObjectPath,
@@ -299,6 +300,13 @@ impl Worker {
         };
         let copied = self.copy_to_home(copy).await?;
         let Err(error) = self.end_undeliverable(path, generation, End::Discard).await else { return Ok(()) };
+        if error.is_commit_in_doubt() {
+            // If it holds, the copy has the only bytes.
+            let context = format!(
+                "the copy at /{to} stays, and whether /{path} was dropped is unknown: look at both, and drop the one that you do not need: {error}"
+            );
+            return Err(Error { context, ..error });
+        }
         // For example, another client has written or deleted it in the meantime.
         let is_ours = Conditions { if_match: Some(TagCondition::OneOf(vec![copied.etag])), ..Conditions::default() };
         match self.delete_anywhere(to, &is_ours).await {

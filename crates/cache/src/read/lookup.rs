@@ -121,8 +121,8 @@ impl Worker {
         self.lookup_once_each(path, policy, wanted).await.map_err(Error::of_read)
     }
 
-    /// Single flight: of several readers of a key without a copy, one asks the under store, and the others wait for the
-    /// copy.
+    /// Single flight: of several readers of a key without a copy, one asks the under store, and the others of its
+    /// requester wait for the copy.
     async fn lookup_once_each(
         self: &Arc<Self>,
         path: &ObjectPath,

@@ -233,7 +233,13 @@ impl Worker {
         body: forebay_ufs::ByteStream,
     ) -> ByteStream {
         self.metrics.read(Tier::under_store, &path.bucket, &policy.rule, range.len());
-        body.map(|data| data.map_err(Error::from)).boxed()
+        let passed_on = self.read_ahead.passed_on(range.len());
+        let pass = move |data: forebay_ufs::Result<Bytes>| {
+            // It belongs to the stream, and ends with it.
+            let _ = &passed_on;
+            data.map_err(Error::from)
+        };
+        body.map(pass).boxed()
     }
 }
 

@@ -1,4 +1,4 @@
-//! Reads pages from disk, or fetches them from the under store once for all readers that want them.
+//! Reads pages from disk, or fetches them from the under store once for all readers of one requester that want them.
 
 use std::sync::Arc;
 
@@ -66,7 +66,7 @@ impl Worker {
         Some(found)
     }
 
-    /// Fetches a page, once for all readers that want it.
+    /// Fetches a page, once for all readers of one requester that want it.
     pub(crate) async fn fetch_page(self: &Arc<Self>, version: Version, window: ByteRange) -> FetchedPage {
         let (flight, page) = self.fetches.pages.begin(&(version.generation, window.start));
         if let Some(flight) = flight {
@@ -83,8 +83,8 @@ impl Worker {
     pub(crate) fn expect_pages(self: &Arc<Self>, version: &Version, body: ByteStream) {
         let pages = pages_of(ByteRange::of_size(version.size), self.settings.page_size.0);
         let pages = pages.take_while(|page| page.start < FIRST_BODY_BYTES_MAX);
-        // There is no flight if a reader that has just found the new copy is fetching the page, too. Both get the same
-        // bytes.
+        // There is no flight if a reader that has just found the new copy is fetching the page, too. Readers of other
+        // requesters may be as well. All get the same bytes, and the store keeps those that come first.
         let promise = |window: ByteRange| (window, self.fetches.pages.begin(&(version.generation, window.start)).0);
         let promised: Vec<_> = pages.map(promise).collect();
         let (worker, version) = (Arc::clone(self), version.clone());

@@ -70,15 +70,15 @@ fn is_no_answer(kind: UfsKind) -> bool {
 }
 
 impl Worker {
-    /// The remote ETag of a key's clean copy, while the copy is fresh. What was known before the start counts, unless
-    /// something may have changed since that nobody knows of.
-    pub(crate) fn fresh_remote_etag(&self, path: &ObjectPath, policy: &PathPolicy) -> Option<ETag> {
+    /// Generation and remote ETag of a key's clean copy, while the copy is fresh. What was known before the start
+    /// counts, unless something may have changed since that nobody knows of.
+    pub(crate) fn fresh_remote_etag(&self, path: &ObjectPath, policy: &PathPolicy) -> Option<(Generation, ETag)> {
         let object = self.store.peek(&Self::store_key(path))?;
         let (generation, ttl) = (object.generation(), policy.metadata_ttl.0);
         let is_doubtful = || self.home.stale_records.is_about(generation) || !self.home.settle.wait(path).is_zero();
         let validity = &self.home.validity;
         let fresh = validity.is_valid(generation, ttl) || (validity.was_valid(generation, ttl) && !is_doubtful());
-        if fresh { Self::remote_etag_of(&object) } else { None }
+        if fresh { Some((generation, Self::remote_etag_of(&object)?)) } else { None }
     }
 
     /// Determines what the under store has, and asks it only if the copy is stale. `purpose` says whether a new copy
@@ -166,6 +166,7 @@ impl Worker {
                 if is_settled && self.home.fence.read(path) == fence {
                     self.home.validity.mark_valid_at(object.generation(), question.asked());
                 }
+                self.home.odd_etags.confirm(object.generation());
                 RemoteState::Cached(object)
             }
             (Ok(remote), copy) => {
@@ -260,13 +261,19 @@ impl Worker {
         if !is_settled || !keeps_reads_of(policy, size) {
             return Ok((RemoteState::NotCached(remote), Some(WholeBody::OnItsWay(stream))));
         }
-        let room = if size <= self.settings.page_size.0 { self.read_ahead.room(size) } else { None };
+        // The permit first: a read that waits for it keeps no room from others.
+        let permit = match size <= self.settings.page_size.0 {
+            true => Some(self.fetches.permit(&self.buckets.tenant(&path.bucket), size).await),
+            false => None,
+        };
+        let room = permit.as_ref().and_then(|_| self.read_ahead.room(size));
         let Some(room) = room else {
+            drop(permit);
             let known = self.begin_copy(path, policy, remote, question.answered(), Purpose::Read, None).await;
             return Ok((known, Some(WholeBody::OnItsWay(stream))));
         };
         let data = {
-            let _permit = self.fetches.permit(&self.buckets.tenant(&path.bucket), size).await;
+            let _permit = permit;
             let mut pages = Pages::of(stream);
             let data = pages.next(path, size).await?;
             pages.end(path).await?;
@@ -330,9 +337,9 @@ impl Worker {
 
     /// The under store does not have this version.
     pub(crate) fn outdated(&self, path: &ObjectPath, copy: Option<Generation>) {
-        if let Some(generation) = copy
-            && self.store.evict(&Self::store_key(path), generation)
-        {
+        let Some(generation) = copy else { return };
+        self.home.validity.invalidate(generation);
+        if self.store.evict(&Self::store_key(path), generation) {
             self.metrics.external_changes.inc();
             // Listings show it no later than reads do.
             self.home.positions.changed(path, || Change::Unknown);

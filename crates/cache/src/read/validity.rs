@@ -2,8 +2,8 @@
 //!
 //! A clean stop notes what is known, and the next start takes it over for writes: what others have written since is in
 //! conflict with them. Reads ask once after each start. After a crash nothing is taken over, because an older copy may
-//! be back that had been replaced. A note is therefore of use only to the start after the process that wrote it. In a
-//! cluster, another home may have written in between.
+//! be back that had been replaced. A note is therefore of use only to the start after the process that wrote it, and
+//! only if that process has closed the store after the note. In a cluster, another home may have written in between.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -65,11 +65,18 @@ impl Validity {
         Self { env, start, validated, before_start: Mutex::default() }
     }
 
-    /// With what the process before has noted. `start` is the first generation of this process.
+    /// With what the process before has noted. `start` is the first generation of this process, and `was_closed` is
+    /// that of [`Store::was_closed`](forebay_store::Store::was_closed).
     ///
     /// # Errors
     /// Whatever the catalog answers.
-    pub(crate) async fn load(env: Env, hasher: &HashState, catalog: &dyn Catalog, start: Generation) -> Result<Self> {
+    pub(crate) async fn load(
+        env: Env,
+        hasher: &HashState,
+        catalog: &dyn Catalog,
+        start: Generation,
+        was_closed: bool,
+    ) -> Result<Self> {
         let validity = Self::new(env, hasher, start);
         if catalog.worker().is_some() {
             return Ok(validity);
@@ -77,28 +84,31 @@ impl Validity {
         let Some(noted) = catalog.get(KNOWN_COPIES_KEY).await? else { return Ok(validity) };
         // It holds for this start only.
         match catalog.commit(note(None)).await {
-            Ok(_) => *validity.before_start.lock() = validity.decoded(&noted.value),
+            Ok(_) if was_closed => *validity.before_start.lock() = validity.decoded(&noted.value),
+            Ok(_) => {}
             Err(error) => tracing::debug!(%error, "what was known before the start could not be taken over"),
         }
         Ok(validity)
     }
 
-    /// Notes what is known, for the next start. Called at a stop, when nothing changes any more.
+    /// Notes what is known, for the next start, except of generations that are `left_out`. Called at a stop, when
+    /// nothing changes any more.
     ///
     /// # Errors
     /// Whatever the catalog answers.
-    pub(crate) async fn note(&self, catalog: &dyn Catalog) -> Result<()> {
+    pub(crate) async fn note(&self, catalog: &dyn Catalog, left_out: impl Fn(Generation) -> bool) -> Result<()> {
         if catalog.worker().is_none() {
-            catalog.commit(note(Some(self.encoded()))).await?;
+            catalog.commit(note(Some(self.encoded(left_out)))).await?;
         }
         Ok(())
     }
 
     /// The start, and then generations and times by the wall clock, the latest first.
-    fn encoded(&self) -> Bytes {
+    fn encoded(&self, left_out: impl Fn(Generation) -> bool) -> Bytes {
         let (now, now_ms) = (self.now(), self.env.clock.unix_ms());
         let mut known: Vec<(Moment, u64)> = self.validated.iter().map(|(generation, at)| (at, generation)).collect();
         known.extend(self.before_start.lock().iter().map(|(generation, at)| (*at, *generation)));
+        known.retain(|(_, generation)| !left_out(Generation(*generation)));
         known.sort_unstable();
         let entry = |(at, generation): &(Moment, u64)| {
             let ago = now.0.saturating_sub(at.0).as_millis() as u64;
@@ -203,7 +213,8 @@ mod tests {
         clock.advance(MINUTE / 2);
         before.mark_valid(Generation(2));
         clock.advance(MINUTE / 4);
-        let noted = before.encoded();
+        before.mark_valid(Generation(3));
+        let noted = before.encoded(|generation| generation == Generation(3));
         assert_eq!(noted[8..16], 2_u64.to_be_bytes());
         clock.advance(MINUTE / 4);
         let after = validity(&env, 2);
@@ -220,7 +231,7 @@ mod tests {
         let (env, _) = Env::simulated(1);
         let before = validity(&env, 7);
         before.mark_valid(Generation(1));
-        let noted = before.encoded();
+        let noted = before.encoded(|_| false);
         assert_eq!([6, 8, 9].map(|start| validity(&env, start).decoded(&noted).len()), [0, 1, 0]);
         assert!(validity(&env, 8).decoded(b"").is_empty());
     }

@@ -96,8 +96,7 @@ impl Worker {
         if let Some(others) = &self.others
             && self.home.granted.may_have_any()
         {
-            let granted = self.home.granted.of_path(path);
-            Box::pin(self.end_granted(others.as_ref(), granted)).await;
+            Box::pin(self.end_leases_on(others.as_ref(), path)).await;
         }
     }
 

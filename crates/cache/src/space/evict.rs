@@ -4,7 +4,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use forebay_catalog::records;
-use forebay_store::{Access, Leaves, Retention};
+use forebay_store::{Access, GroupsLimit, Leaves, Retention};
 use forebay_types::{EvictionOrder, PolicyRule};
 
 use crate::policies::groups::group_of_rule;
@@ -74,22 +74,19 @@ impl Worker {
             tokio::select! {
                 biased;
                 () = self.stop.cancelled() => return,
-                () = self.env.clock.sleep(QUOTA_INTERVAL) => self.enforce_quotas(),
+                () = self.env.clock.sleep(QUOTA_INTERVAL) => self.enforce_quotas().await,
             }
             self.observe();
         }
     }
 
-    pub(crate) fn enforce_quotas(&self) {
+    async fn enforce_quotas(&self) {
         let (policies, _) = self.policies.present();
-        for (quota, groups) in quotas(policies.rules()) {
-            let used: u64 = groups.iter().map(|group| self.store.group_bytes(*group)).sum();
-            if used > quota {
-                let target = (quota as f64 * QUOTA_TARGET) as u64;
-                let evicted = self.store.evict_groups(&groups, used - target);
-                self.metrics.evicted_bytes.inc_by(evicted);
-            }
-        }
+        let limit =
+            |(most, groups): (u64, Vec<u32>)| GroupsLimit { groups, most, target: (most as f64 * QUOTA_TARGET) as u64 };
+        let limits: Vec<_> = quotas(policies.rules()).into_iter().map(limit).collect();
+        let evicted = self.store.evict_groups(&limits).await;
+        self.metrics.evicted_bytes.inc_by(evicted);
     }
 
     /// Updates gauges that nothing else sets.

@@ -60,10 +60,17 @@ impl Worker {
         }
         // As in `revalidate_whole`. What does not fit comes page by page.
         let page_size = self.settings.page_size.0;
-        let room = if is_whole_wanted { self.read_ahead.room(page_size) } else { None };
-        let (bytes_max, _permit) = match room {
-            Some(_) => (page_size, Some(self.fetches.permit(&self.buckets.tenant(&path.bucket), page_size).await)),
-            None => (0, None),
+        let permit = match is_whole_wanted {
+            true => Some(self.fetches.permit(&self.buckets.tenant(&path.bucket), page_size).await),
+            false => None,
+        };
+        let room = permit.as_ref().and_then(|_| self.read_ahead.room(page_size));
+        let (bytes_max, _permit) = match &room {
+            Some(_) => (page_size, permit),
+            None => {
+                drop(permit);
+                (0, None)
+            }
         };
         let asked = Moment::of(self.env.clock.monotonic());
         let copy = match others.clean_copy(&former, path, bytes_max).await {

@@ -3,7 +3,10 @@
 use std::sync::Arc;
 
 use forebay_types::limits::{ATTRIBUTES_BYTES_MAX, PUT_BYTES_MAX};
-use forebay_types::{Generation, ObjectInfo, ObjectPath, StorageState, SystemHeaders, Tags, WriteMode, header_bytes};
+use forebay_types::{
+    Durability, Generation, ObjectInfo, ObjectPath, PathPolicy, StorageState, SystemHeaders, Tags, WriteMode,
+    header_bytes,
+};
 use futures::{StreamExt, TryStreamExt};
 
 use crate::anywhere::OtherHome;
@@ -29,12 +32,17 @@ impl Worker {
         self.put(copy).await
     }
 
-    /// The same, written at the home of the target.
+    /// The same, written at the home of the target. It is on stable storage, whatever the policy of the target says:
+    /// the caller drops the source next.
     pub(crate) async fn copy_to_home(self: &Arc<Self>, request: CopyObject) -> Result<Written> {
         let copy = self.read_for_copy(request).await?;
         match self.other_home(&copy.path) {
+            // The catalog of a cluster syncs all that it publishes.
             Some(OtherHome { others, worker }) => others.put(&worker, copy).await,
-            None => self.put(copy).await,
+            None => {
+                let policy = PathPolicy { durability: Durability::Fsync, ..self.policies.resolve(&copy.path) };
+                self.put_by(copy, policy).await
+            }
         }
     }
 

@@ -71,7 +71,8 @@ impl Worker {
             }
             return Ok(DeletedHere::Done);
         }
-        let base = self.base(path, policy, &current, checked);
+        let generation = self.next_generation();
+        let base = self.base(path, policy, &current, checked, generation);
         let room = if self.needs_room(path, &current, &base)? {
             match self.space.reserve_record(&self.store, &path.bucket, tombstone_bytes(path)) {
                 None => return Ok(DeletedHere::NoRoom),
@@ -80,10 +81,12 @@ impl Worker {
         } else {
             None
         };
-        let generation = self.next_generation();
         let now_ms = self.home.write_times.next();
         let (dirty_since, dirty_since_ms) = current.dirty_since((generation, now_ms));
         let tombstone = tombstone(generation, now_ms, base, dirty_since, dirty_since_ms);
+        if conditions.needs_current() {
+            self.home.conditional_writes.note(&tombstone);
+        }
         if let Some(room) = room {
             self.space.add_delete(path, room);
         }

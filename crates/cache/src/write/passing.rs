@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use forebay_types::{BucketName, ObjectPath};
+use forebay_types::{BucketName, ObjectPath, WriteMode};
 use forebay_ufs::S3Target;
 use tracing::Instrument;
 
@@ -26,8 +26,16 @@ impl Worker {
         Ok(self.buckets.mount(bucket).await?.foreground.s3())
     }
 
+    /// # Errors
+    /// `AccessDenied` on a READ_ONLY path.
+    pub(crate) fn check_passing_change(&self, path: &ObjectPath) -> Result<()> {
+        let is_read_only = self.policies.resolve(path).write_mode == WriteMode::ReadOnly;
+        if is_read_only { Err(Error::read_only(path)) } else { Ok(()) }
+    }
+
     /// `None` while the under store has another state of the object than clients see.
     pub(crate) async fn begin_passing_change(self: Arc<Self>, path: ObjectPath) -> Result<Option<PassingChange>> {
+        self.check_passing_change(&path)?;
         // Such a request does not wait for pending uploads of the key.
         if self.is_here(&path).await? {
             return Ok(None);

@@ -112,12 +112,16 @@ impl Source {
 }
 
 impl Worker {
+    pub(crate) fn put(self: &Arc<Self>, request: PutObject) -> impl Future<Output = Result<Written>> {
+        let policy = self.policies.resolve(&request.path);
+        self.put_by(request, policy)
+    }
+
     /// The main flow of a write.
-    pub(crate) async fn put(self: &Arc<Self>, request: PutObject) -> Result<Written> {
+    pub(crate) async fn put_by(self: &Arc<Self>, request: PutObject, policy: PathPolicy) -> Result<Written> {
         let PutObject { path, body, attributes, conditions } = request;
         check_size(&body)?;
         self.check_disks()?;
-        let policy = self.policies.resolve(&path);
         let class = attributes.headers.storage_class.as_deref();
         let admission = self.admit(&policy, &path, body.size)?.unless_refused(self, &path, class);
         let mount = self.buckets.mount_for_write(&path).await?;
@@ -250,15 +254,23 @@ impl Worker {
         let checked = self.check_write(&path, &policy, mount, &conditions, asked).await?;
         let generation = self.next_generation();
         info.last_modified_ms = self.home.write_times.next();
-        let is_unconditional = checked.condition == Condition::Always && current.record.is_none();
-        let base = match self.base(&path, &policy, &current, checked) {
+        let base = self.base(&path, &policy, &current, checked, generation);
+        // Of the version itself, or of one that it replaces before the under store has it.
+        let may_have_condition = conditions.needs_current()
+            || current.record.as_ref().is_some_and(|record| self.home.conditional_writes.may_have(record));
+        let base = match base {
             // After a crash, nothing would tell what an upload has left there from what others have written.
-            Base::Absent if is_unconditional && !mount.background.has_room_for_stamp(&path.key, generation, &info) => {
+            Base::Absent | Base::Present(_)
+                if !may_have_condition && !mount.background.has_room_for_stamp(&path.key, generation, &info) =>
+            {
                 Base::Unknown
             }
             base => base,
         };
         let mut record = self.record_of_write(&current, base, state, generation, &info);
+        if conditions.needs_current() {
+            self.home.conditional_writes.note(&record);
+        }
         let object = new_object(&path, &policy, generation, &info, true);
         let pieces = source.pieces();
         let mut staged = source.stage(&self.store, object).await?;
@@ -307,8 +319,16 @@ impl Worker {
         }
     }
 
-    /// What the under store is known to hold before a write. `checked` is that of [`Worker::check_write`].
-    pub(crate) fn base(&self, path: &ObjectPath, policy: &PathPolicy, current: &Current, checked: Checked) -> Base {
+    /// What the under store is known to hold before a write of this generation, as its record says it. `checked` is
+    /// that of [`Worker::check_write`].
+    pub(crate) fn base(
+        &self,
+        path: &ObjectPath,
+        policy: &PathPolicy,
+        current: &Current,
+        checked: Checked,
+        generation: Generation,
+    ) -> Base {
         match &current.record {
             Some(record) => match record.state {
                 State::Dirty | State::Tombstone => record.base.clone(),
@@ -322,7 +342,7 @@ impl Worker {
                 // An ETag that has outlived its TTL proves nothing: another client may have written since, before this
                 // write.
                 Condition::Always => match self.fresh_remote_etag(path, policy) {
-                    Some(etag) => Base::Present(etag),
+                    Some((replaced, etag)) => self.home.odd_etags.base(replaced, etag, generation),
                     None if self.is_absence_fresh(path, policy) => Base::Absent,
                     None => Base::Unknown,
                 },

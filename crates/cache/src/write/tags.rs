@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use forebay_catalog::records::{ObjectRecord, State};
 use forebay_catalog::{LocalChange, Transaction};
-use forebay_store::Object;
+use forebay_store::{Class, Object, Writer};
 use forebay_types::limits::{ATTRIBUTES_BYTES_MAX, TAG_KEY_CHARS_MAX, TAG_VALUE_CHARS_MAX, TAGS_MAX};
 use forebay_types::{ObjectInfo, ObjectPath, PathPolicy, Tags, WriteMode, header_bytes};
 
@@ -13,6 +13,7 @@ use crate::metadata::new_object;
 use crate::persist::Entry;
 use crate::read::memory_tier::MemoryObject;
 use crate::read::remote::{Purpose, RemoteState};
+use crate::space::Reservation;
 use crate::worker::{Current, Located, Worker};
 use crate::{Error, ErrorKind, Result};
 
@@ -42,6 +43,8 @@ impl Worker {
         if policy.write_mode == WriteMode::ReadOnly {
             return Err(Error::read_only(path));
         }
+        // Before the locks: it may have to wait for room. Held until the commit.
+        let _room = self.room_for_tags(path, &tags).await?;
         if self.retag_here(path, &tags).await? {
             return Ok(());
         }
@@ -68,6 +71,23 @@ impl Worker {
                 Ok(())
             }
         }
+    }
+
+    /// Room for one more record of an object that the under store does not have. The bytes of a large object are pinned
+    /// already, and stay where they are. `None` when the object is not here.
+    ///
+    /// # Errors
+    /// As for a write: `SlowDown` when pinned data fills its share or the bucket's part of it, or when the disks are
+    /// full.
+    async fn room_for_tags(&self, path: &ObjectPath, tags: &Tags) -> Result<Option<(Reservation, Writer)>> {
+        let object = self.store.peek(&Self::store_key(path)).filter(Object::is_pinned);
+        // A copy for another worker is pinned, too.
+        let Some(object) = object.filter(|_| self.home.locks.has(path)) else { return Ok(None) };
+        let added: usize = tags.iter().map(|(key, value)| key.len() + value.len()).sum();
+        let bytes = object.record_bytes() + added as u64;
+        let reservation = self.space.reserve(&self.store, &path.bucket, bytes);
+        let reservation = reservation.ok_or_else(|| self.pinned_full(path, bytes))?;
+        Ok(Some((reservation, self.store.writer(Class::Durable, bytes).await?)))
     }
 
     /// Sets the tags if the under store does not have the object yet. Returns whether it did.

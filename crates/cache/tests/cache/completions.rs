@@ -1,11 +1,11 @@
 //! Completions of multipart uploads: what they say is checked against what was uploaded.
 
-use forebay_cache::{CompletePart, CompleteUpload, CreateUpload, ErrorKind, Incoming, UploadRef};
+use forebay_cache::{Attributes, CompletePart, CompleteUpload, CreateUpload, ErrorKind, Incoming, UploadRef};
 use forebay_catalog::records::{self, PartRecord};
 use forebay_catalog::{Catalog, EmbeddedCatalog, Transaction};
 use forebay_store::ValueWrite;
 use forebay_types::limits::OBJECT_BYTES_MAX;
-use forebay_types::{Algorithm, Checksum, ChecksumKind, Generation, WriteMode};
+use forebay_types::{Algorithm, Checksum, ChecksumKind, Generation, UserMetadata, WriteMode};
 
 use crate::checksums::{crc32_of, crc64};
 use crate::faults::SETTLED;
@@ -168,5 +168,46 @@ async fn a_conditional_completion_without_an_answer_can_be_repeated() {
         }
         let refused = bench.cache.complete_upload(conditional(&other)).await;
         assert_eq!(kind(refused), Some(ErrorKind::PreconditionFailed), "{is_overwrite} {crashes}");
+    }
+}
+
+/// Its metadata leaves no room for the stamp: size, ETag and metadata show whose object is there.
+#[tokio::test]
+async fn a_conditional_completion_without_an_answer_can_be_repeated_where_no_stamp_has_room() {
+    for (is_overwrite, lands) in [(false, true), (true, true), (false, false), (true, false)] {
+        let bench = small_parts(WriteMode::WriteThrough).open().await;
+        let conditions = match is_overwrite {
+            true => if_matches(&bench.put("key", "before").await.unwrap().etag),
+            false => if_absent(),
+        };
+        let user = UserMetadata::from([("long".to_owned(), "x".repeat(2000))]);
+        let request =
+            CreateUpload { attributes: Attributes { user, ..Attributes::default() }, ..create_upload(path("key")) };
+        let upload = UploadRef { path: path("key"), upload_id: bench.cache.create_upload(request).await.unwrap() };
+        let parts = [put_part(&bench, &upload, 1, PART).await, put_part(&bench, &upload, 2, 7).await];
+        let complete = || {
+            let request = CompleteUpload { conditions: conditions.clone(), ..completion(&upload, &parts) };
+            bench.cache.complete_upload(request)
+        };
+        bench.foreground.set(Way::Late);
+        assert_eq!(kind(complete().await), Some(ErrorKind::Unavailable));
+        bench.foreground.set(Way::Open);
+        let whole = [pattern(1, PART), pattern(2, 7)].concat();
+        if lands {
+            bench.foreground.land().await.unwrap();
+        } else {
+            // The same bytes, which another client has uploaded in one piece.
+            bench.under.put_outside("key", whole.clone().into());
+        }
+        bench.clock.advance(SETTLED);
+        others_go_on().await;
+        let repeated = complete().await;
+        if lands {
+            assert_eq!(repeated.unwrap().size, whole.len() as u64, "overwrite: {is_overwrite}");
+            assert_eq!(bench.head("key").await.unwrap().info.user["long"].len(), 2000);
+        } else {
+            assert_eq!(kind(repeated), Some(ErrorKind::PreconditionFailed), "overwrite: {is_overwrite}");
+        }
+        assert_eq!(bench.get("key").await.unwrap(), whole);
     }
 }

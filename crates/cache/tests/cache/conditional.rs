@@ -2,7 +2,7 @@
 
 use forebay_cache::{Attributes, Conditions, Error, ErrorKind, GetObject, PutObject, Result, TagCondition, Written};
 use forebay_env::Task;
-use forebay_types::{ETag, SystemHeaders, UserMetadata, WriteMode};
+use forebay_types::{ETag, SystemHeaders, WriteMode};
 use forebay_ufs::ErrorKind as UfsKind;
 use forebay_ufs::memory::Mood;
 
@@ -270,21 +270,44 @@ async fn a_write_does_not_wait_for_the_question_of_another_one() {
     }
 }
 
-/// Its absence was known, but after a crash nothing tells what its upload has left there from a write of others.
+/// What was there was known, but after a crash nothing tells what its upload has left there from a write of others.
 #[tokio::test]
 async fn an_upload_without_a_stamp_before_a_crash_is_no_write_of_others() {
-    let mut bench = Bench::new(WriteMode::WriteBack).await;
-    assert_eq!(kind(bench.get("key").await), Some(ErrorKind::NotFound));
-    bench.under.set_mood(Mood::Refuse(UfsKind::Unavailable));
-    let user = UserMetadata::from([("long".to_owned(), "x".repeat(2000))]);
-    let (attributes, body) = (Attributes { user, ..Attributes::default() }, incoming("ours".into()));
-    let request = PutObject { path: path("key"), body, attributes, conditions: Conditions::default() };
-    bench.cache.put(request).await.unwrap();
-    bench.kill().await;
-    bench.under.put_outside("key", "ours".into());
-    bench.under.set_mood(Mood::Well);
-    bench.drain().await;
-    assert_eq!((bench.under("key").unwrap(), bench.cache.status().conflicts), ("ours".into(), 0));
+    for was_there in [false, true] {
+        let mut bench = Bench::new(WriteMode::WriteBack).await;
+        if was_there {
+            bench.put("key", "base").await.unwrap();
+            bench.drain().await;
+        } else {
+            assert_eq!(kind(bench.get("key").await), Some(ErrorKind::NotFound));
+        }
+        bench.under.set_mood(Mood::Refuse(UfsKind::Unavailable));
+        bench.put_without_stamp("key", "ours", Conditions::default()).await.unwrap();
+        bench.kill().await;
+        bench.under.put_outside("key", "ours".into());
+        bench.under.set_mood(Mood::Well);
+        bench.drain().await;
+        assert_eq!((bench.under("key").unwrap(), bench.cache.status().conflicts), ("ours".into(), 0), "{was_there}");
+    }
+}
+
+/// What a version without a stamp replaces here has not been sent, and its base counts only where a client has set a
+/// condition.
+#[tokio::test]
+async fn what_others_write_under_a_version_without_a_stamp_stays_where_an_earlier_one_had_a_condition() {
+    let cases = [(Conditions::default(), ("second", 0)), (if_absent(), ("theirs", 1))];
+    for (conditions, (expected, conflicts)) in cases {
+        let mut bench = Bench::new(WriteMode::WriteBack).await;
+        assert_eq!(kind(bench.get("key").await), Some(ErrorKind::NotFound));
+        bench.background.set(Way::Cut);
+        bench.put_if("key", "first", conditions).await.unwrap();
+        bench.put_without_stamp("key", "second", Conditions::default()).await.unwrap();
+        bench.under.put_outside("key", "theirs".into());
+        bench.kill().await;
+        bench.drain().await;
+        assert_eq!((bench.under("key").unwrap(), bench.cache.status().conflicts), (expected.into(), conflicts));
+        assert_eq!(bench.get("key").await.unwrap(), "second");
+    }
 }
 
 /// Its metadata leaves no room for the stamp, so it looks like a write of others.
@@ -293,10 +316,7 @@ async fn an_upload_without_a_stamp_that_got_no_answer_is_no_write_of_others() {
     for (next, expected) in [(None, Some("first")), (Some("second"), Some("second")), (Some(""), None)] {
         let bench = Bench::new(WriteMode::WriteBack).await;
         bench.background.set(Way::Late);
-        let user = UserMetadata::from([("long".to_owned(), "x".repeat(2000))]);
-        let (attributes, body) = (Attributes { user, ..Attributes::default() }, incoming("first".into()));
-        let request = PutObject { path: path("key"), body, attributes, conditions: if_absent() };
-        bench.cache.put(request).await.unwrap();
+        bench.put_without_stamp("key", "first", if_absent()).await.unwrap();
         until("its upload got no answer", || bench.background.stragglers() == 1).await;
         bench.background.set(Way::Open);
         bench.background.land().await.unwrap();

@@ -38,6 +38,8 @@ pub(crate) enum Answer {
     Damaged(Cache),
     /// It is the home of all keys, and wants every copy.
     Naming,
+    /// It never answers when it is asked for bytes.
+    Silent,
 }
 
 /// The other workers that live.
@@ -84,7 +86,7 @@ impl Others {
     fn cache(&self, worker: &str) -> forebay_cache::Result<Cache> {
         match self.workers.lock().get(worker) {
             Some(Answer::From(cache) | Answer::Cut(cache, _) | Answer::Damaged(cache)) => Ok(cache.clone()),
-            Some(Answer::Nothing | Answer::Naming) | None => {
+            Some(Answer::Nothing | Answer::Naming | Answer::Silent) | None => {
                 Err(forebay_cache::Error::new(ErrorKind::Unavailable, "it is away"))
             }
         }
@@ -109,6 +111,7 @@ impl OtherWorkers for Others {
         match answer {
             None => Err(forebay_cache::Error::new(ErrorKind::Unavailable, "it is away")),
             Some(Answer::Nothing | Answer::Naming) => Ok(None),
+            Some(Answer::Silent) => std::future::pending().await,
             Some(Answer::From(cache)) => cache.held(key, generation).await,
             Some(Answer::Damaged(cache)) => Ok(cache.held(key, generation).await?.map(|held| {
                 let unread = async { Err(forebay_cache::Error::new(ErrorKind::Corrupt, "a sector can't be read")) };
@@ -280,7 +283,7 @@ impl OtherWorkers for Others {
         let is_home = |answer: &Answer| match answer {
             Answer::From(cache) => cache.is_home_of(hash),
             Answer::Naming => true,
-            Answer::Nothing | Answer::Cut(..) | Answer::Damaged(_) => false,
+            Answer::Nothing | Answer::Cut(..) | Answer::Damaged(_) | Answer::Silent => false,
         };
         workers.iter().find(|(_, answer)| is_home(answer)).map(|(name, _)| name.clone())
     }
@@ -495,6 +498,58 @@ async fn an_object_that_is_written_while_others_are_asked_for_its_bytes_is_not_m
     others.permits.add_permits(all);
     until("the fetch has ended", || here.cache.status().copies_wanted == 0).await;
     assert_eq!((here.get("key").await.unwrap(), here.cache.status().missing_objects), ("newer".into(), 0));
+}
+
+/// Fetches from one worker at once.
+const FROM_ONE_WORKER: u64 = 4;
+
+/// More than are fetched at once.
+const MANY: u64 = 20;
+
+/// A worker that has written [`MANY`] objects, and the keys of their records.
+async fn writer_of_many(worker: &'static str) -> (Bench, Vec<Bytes>) {
+    let setup = Setup { worker: Some((worker, Arc::new(Others::new()))), ..Setup::new(WriteMode::WriteBack) };
+    let bench = setup.open().await;
+    bench.background.set(Way::Closed);
+    let mut keys = Vec::new();
+    for number in 0..MANY {
+        let key = format!("{worker}/{number}");
+        bench.put(&key, "written there").await.expect("it is written");
+        keys.push(records::object_key(&path(&key)));
+    }
+    (bench, keys)
+}
+
+#[tokio::test]
+async fn a_worker_that_never_answers_holds_up_no_fetches_from_others() {
+    let ((there, keys), (other, other_keys)) = (writer_of_many(THERE).await, writer_of_many("other").await);
+    let others = Others::new();
+    others.answer(THERE, Answer::Silent);
+    others.answer("other", Answer::From(other.cache.clone()));
+    let mut here = new_home(Setup::new(WriteMode::WriteBack), &others, &there, &keys).await;
+    here.close().await;
+    for key in other_keys {
+        let record = other.store.value(&key).unwrap();
+        here.write_record(key, Some(record.value)).await;
+    }
+    here.reopen().await;
+    here.advancing("those of the other worker come", || here.cache.status().copies_wanted == MANY).await;
+    assert_eq!(here.get("other/7").await.unwrap(), "written there");
+}
+
+#[tokio::test]
+async fn what_waits_for_a_busy_worker_comes_from_it_in_the_end() {
+    let ((there, keys), others) = (writer_of_many(THERE).await, Others::new());
+    others.answer(THERE, Answer::From(there.cache.clone()));
+    let all = others.permits.forget_permits(usize::MAX);
+    let here = new_home(Setup::new(WriteMode::WriteBack), &others, &there, &keys).await;
+    support::others_go_on().await;
+    assert_eq!(others.asked.load(Ordering::Relaxed), FROM_ONE_WORKER);
+    others.permits.add_permits(all);
+    // No time passes.
+    until("all are fetched", || here.cache.status().copies_wanted == 0).await;
+    assert_eq!(others.asked.load(Ordering::Relaxed), MANY);
+    assert_eq!((here.get("there/7").await.unwrap(), here.cache.status().missing_objects), ("written there".into(), 0));
 }
 
 /// However many wait, a worker asks once, and a stop does not wait for the answer.

@@ -9,7 +9,7 @@ use forebay_types::{Generation, StorageState, WriteMode};
 use parking_lot::Mutex;
 
 use crate::support::gate::Way;
-use crate::support::{Bench, Setup, kind, others_go_on, path, until};
+use crate::support::{Bench, Setup, if_absent, kind, others_go_on, path, until};
 
 const LEASE: Duration = Duration::from_secs(10);
 
@@ -126,6 +126,44 @@ async fn what_could_not_be_recorded_without_a_lease_is_recorded_with_the_next_on
     bench.advancing("it is recorded", || bench.is_drained()).await;
     assert_eq!(bench.state("key").await, StorageState::Clean);
     assert_eq!(bench.generations("key").len(), 1, "it is found there");
+}
+
+/// The same where the object has no stamp to be found by, whatever the next version is.
+#[tokio::test]
+async fn an_upload_without_a_stamp_that_was_not_recorded_is_no_write_of_others() {
+    for is_answered in [true, false] {
+        for (next, expected) in [(None, Some("first")), (Some("second"), Some("second")), (Some(""), None)] {
+            let (bench, leased_until) = open(WriteMode::WriteBack).await;
+            if is_answered {
+                let ends = Arc::clone(&leased_until);
+                bench.background.after_next_put(move || *ends.lock() = Duration::ZERO);
+                bench.put_without_stamp("key", "first", if_absent()).await.unwrap();
+                let failures = "forebay_persist_failures_total{kind=\"Unavailable\"}";
+                until("it is not recorded", || bench.metric(failures) > 0.0).await;
+            } else {
+                bench.background.set(Way::Closed);
+                bench.put_without_stamp("key", "first", if_absent()).await.unwrap();
+                until("it is on its way", || bench.background.waiting() == 1).await;
+                bench.pass_seconds(LEASE.as_secs()).await;
+                until("it is given up", || bench.background.waiting() == 0).await;
+                others_go_on().await;
+                // It has left, and lands.
+                bench.under.put_outside("key", "first".into());
+                bench.background.set(Way::Open);
+            }
+            *leased_until.lock() = Duration::MAX;
+            match next {
+                None => {}
+                Some("") => bench.delete("key").await.unwrap(),
+                Some(body) => drop(bench.put("key", body).await.unwrap()),
+            }
+            bench.drain().await;
+            let case = format!("{next:?}, answered: {is_answered}");
+            let abandoned = bench.metric("forebay_abandoned_deletes_total");
+            assert_eq!((bench.cache.status().conflicts, abandoned), (0, 0.0), "{case}");
+            assert_eq!(bench.under("key"), expected.map(Into::into), "{case}");
+        }
+    }
 }
 
 /// The bucket's reason stays what the under store has answered.

@@ -1,6 +1,7 @@
 //! Listings: what the under store has, with what it does not have yet laid over it, page by page without gap or double.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use bytes::Bytes;
 use forebay_cache::{ErrorKind, ListObjects, ObjectPage};
@@ -11,7 +12,7 @@ use proptest::prelude::*;
 use crate::faults::SETTLED;
 use crate::multipart::{PART, complete, create, put_part, small_parts};
 use crate::support::gate::Way;
-use crate::support::{BUCKET, Bench, path, rule};
+use crate::support::{BUCKET, Bench, others_go_on, path, rule, until};
 
 /// What happens to a key: at first in the under store, then here while nothing gets through to it.
 #[derive(Debug, Clone)]
@@ -486,6 +487,57 @@ async fn a_prefix_at_the_end_of_a_page_of_the_under_store_may_be_empty() {
         let query = Query { prefix: String::new(), delimiter: Some("/".into()), start_after: None, limit };
         check(&bench, &keys, &query).await;
     }
+}
+
+/// As while a directory with many others below it is deleted.
+#[tokio::test]
+async fn prefixes_that_may_be_empty_are_asked_for_together_and_not_for_longer_than_clients_wait() {
+    let bench = Bench::new(WriteMode::WriteBack).await;
+    let bucket = BucketName::new(BUCKET).expect("a bucket");
+    let mut left = Vec::new();
+    for n in 0..40 {
+        bench.under.put_outside(&format!("{n:02}/deleted"), "out".into());
+        if n % 2 == 1 {
+            bench.under.put_outside(&format!("{n:02}/left"), "out".into());
+            left.push(format!("{n:02}/"));
+        }
+    }
+    // This one answer of the under store is kept, so the others are later than that.
+    let first = ListObjects { prefix: "00/".to_owned(), limit: 1000, ..ListObjects::default() };
+    assert_eq!(bench.cache.list(&bucket, &first).await.unwrap().objects.len(), 1);
+    bench.background.set(Way::Closed);
+    for n in 0..40 {
+        bench.delete(&format!("{n:02}/deleted")).await.unwrap();
+    }
+    let level = |start_after: Option<String>| {
+        let delimiter = Some("/".to_owned());
+        ListObjects { delimiter, start_after, limit: 1000, ..ListObjects::default() }
+    };
+    let list_for_10_s = async |start_after: Option<String>| {
+        bench.foreground.set(Way::HoldLists);
+        let (cache, bucket, request) = (bench.cache.clone(), bucket.clone(), level(start_after));
+        let listing = forebay_env::spawn(async move { cache.list(&bucket, &request).await });
+        until("the prefixes are on their way", || bench.foreground.waiting() == 1).await;
+        bench.foreground.set(Way::DelayLists);
+        until("16 of them are asked for", || bench.foreground.waiting() == 16).await;
+        bench.clock.advance(Duration::from_secs(10));
+        others_go_on().await;
+        listing
+    };
+    let listing = list_for_10_s(None).await;
+    assert!(listing.is_finished(), "one name is known");
+    let page = listing.join().await.unwrap();
+    assert_eq!((page.prefixes.len(), page.next.as_deref()), (0, Some("00/")));
+    let listing = list_for_10_s(page.next).await;
+    assert!(!listing.is_finished(), "the next page would begin there again");
+    bench.foreground.set(Way::Open);
+    let mut page = listing.join().await.unwrap();
+    let mut found = std::mem::take(&mut page.prefixes);
+    while page.next.is_some() {
+        page = bench.cache.list(&bucket, &level(page.next.take())).await.unwrap();
+        found.append(&mut page.prefixes);
+    }
+    assert_eq!(found, left);
 }
 
 /// The name behind a page, which says that there is another, comes with it.

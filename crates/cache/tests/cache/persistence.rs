@@ -9,7 +9,7 @@ use forebay_ufs::ErrorKind as UfsKind;
 use forebay_ufs::memory::{Applied, Mood};
 
 use crate::support::gate::Way;
-use crate::support::{Bench, Setup, kind, others_go_on, path, pattern, rule, seeds, until};
+use crate::support::{Bench, Setup, if_absent, kind, others_go_on, path, pattern, rule, seeds, until};
 
 const MIB: usize = 1 << 20;
 
@@ -127,15 +127,18 @@ async fn a_fault_that_ends_background_work_is_told() {
     assert_eq!(bench.get("key").await.unwrap(), "value");
 }
 
+/// The keys of requests that may be on their way.
+fn noted(bench: &Bench) -> Vec<String> {
+    let (from, to) = records::all_requests_range();
+    let found = bench.store.scan(&from, &to, 10).into_iter();
+    found.filter_map(|(key, _)| Some(records::parse_request_key(&key)?.key.to_string())).collect()
+}
+
 /// Else writes of their keys would wait after every start.
 #[tokio::test]
 async fn requests_that_were_answered_leave_no_note() {
     let bench = Setup::new(WriteMode::WriteBack).policy(|rule| rule.durability = Some(Durability::Os)).open().await;
-    let notes = || {
-        let (from, to) = records::all_requests_range();
-        let found = bench.store.scan(&from, &to, 10).into_iter();
-        found.filter_map(|(key, _)| Some(records::parse_request_key(&key)?.key.to_string())).collect::<Vec<_>>()
-    };
+    let notes = || noted(&bench);
     let mode = |mode| bench.cache.set_policies(vec![rule("/", mode)], None, "test", "edit");
     bench.background.set(Way::Closed);
     bench.put("uploaded", "value").await.unwrap();
@@ -150,6 +153,41 @@ async fn requests_that_were_answered_leave_no_note() {
     bench.put("overwritten", "newer").await.unwrap();
     bench.delete("deleted").await.unwrap();
     assert_eq!(notes(), [""; 0]);
+}
+
+/// What was sent has been replaced by a version that goes nowhere.
+#[tokio::test]
+async fn an_answered_request_leaves_no_note_when_a_transient_version_has_come_meanwhile() {
+    let bench = Setup::new(WriteMode::WriteBack).policy(|rule| rule.durability = Some(Durability::Os)).open().await;
+    bench.background.set(Way::Closed);
+    bench.put("key", "sent").await.unwrap();
+    until("the upload waits at the gate", || bench.background.waiting() == 1).await;
+    bench.cache.set_policies(vec![rule("/", WriteMode::Transient)], None, "test", "edit").await.unwrap();
+    bench.put("key", "stays here").await.unwrap();
+    assert_eq!(noted(&bench), ["key"]);
+    bench.background.set(Way::Open);
+    until("its end is noted", || noted(&bench).is_empty()).await;
+    assert_eq!(bench.under("key").unwrap(), "sent");
+    assert_eq!(bench.get("key").await.unwrap(), "stays here");
+}
+
+/// It is remembered of a version that waits, to look before that one is sent again. Of others, it would be remembered
+/// until the process ends.
+#[tokio::test]
+async fn a_lost_answer_is_forgotten_with_the_version_that_waited() {
+    let bench = Bench::new(WriteMode::WriteBack).await;
+    let mode = |mode| bench.cache.set_policies(vec![rule("/", mode)], None, "test", "edit");
+    bench.background.set(Way::Late);
+    bench.put("key", "sent").await.unwrap();
+    let failures = "forebay_persist_failures_total{kind=\"Ambiguous\"}";
+    until("the upload gets no answer", || bench.metric(failures) > 0.0).await;
+    mode(WriteMode::Transient).await.unwrap();
+    bench.put("key", "stays here").await.unwrap();
+    mode(WriteMode::WriteBack).await.unwrap();
+    bench.background.set(Way::Open);
+    bench.put("key", "last").await.unwrap();
+    bench.drain().await;
+    assert_eq!((bench.under("key").unwrap(), bench.background.heads()), ("last".into(), 0));
 }
 
 /// The note of its time needs room as well, when none of a write has been made since.
@@ -206,22 +244,91 @@ async fn a_large_object_is_not_sent_before_it_is_known_what_it_replaces() {
     }
 }
 
-/// The object itself has its stamp and the ETag of its bytes.
+async fn put_or_delete(bench: &Bench, next: Option<&'static str>) {
+    match next {
+        Some(body) => drop(bench.put("key", body).await.expect("put")),
+        None => bench.delete("key").await.expect("delete"),
+    }
+}
+
+async fn check_that_it_is_persisted(bench: &Bench, next: Option<&'static str>, case: &str) {
+    bench.drain().await;
+    let abandoned = bench.metric("forebay_abandoned_deletes_total");
+    assert_eq!((bench.cache.status().conflicts, abandoned), (0, 0.0), "{next:?} {case}");
+    assert_eq!(bench.under("key"), next.map(Into::into), "{next:?} {case}");
+}
+
+/// The object itself has its stamp and the ETag of its bytes. After a restart, nothing shows that the answer was
+/// another.
 #[tokio::test]
 async fn an_etag_that_a_gateway_made_up_is_no_write_of_others() {
     for next in [Some("second"), None] {
-        let bench = Bench::new(WriteMode::WriteBack).await;
-        bench.background.set(Way::MistellEtags);
-        bench.put("key", "first").await.unwrap();
-        bench.drain().await;
-        bench.background.set(Way::Open);
-        match next {
-            Some(body) => drop(bench.put("key", body).await.unwrap()),
-            None => bench.delete("key").await.unwrap(),
+        for restart in ["without a restart", "written after a restart", "written before a restart"] {
+            let mut bench = Bench::new(WriteMode::WriteBack).await;
+            bench.background.set(Way::MistellEtags);
+            bench.put("key", "first").await.unwrap();
+            bench.drain().await;
+            if restart == "written after a restart" {
+                bench.restart().await;
+            }
+            bench.background.set(Way::Cut);
+            put_or_delete(&bench, next).await;
+            if restart == "written before a restart" {
+                bench.restart().await;
+            }
+            bench.background.set(Way::Open);
+            check_that_it_is_persisted(&bench, next, restart).await;
         }
-        bench.drain().await;
-        assert_eq!((bench.cache.status().conflicts, bench.metric("forebay_abandoned_deletes_total")), (0, 0.0));
-        assert_eq!(bench.under("key"), next.map(Into::into));
+    }
+}
+
+/// The next version was here before the first one had arrived.
+#[tokio::test]
+async fn an_etag_that_was_made_up_for_a_version_that_is_replaced_is_no_write_of_others() {
+    for next in [Some("second"), None] {
+        for restarts in [false, true] {
+            let mut bench = Bench::new(WriteMode::WriteBack).await;
+            bench.background.set(Way::Closed);
+            bench.put("key", "first").await.unwrap();
+            until("its upload waits", || bench.background.waiting() == 1).await;
+            put_or_delete(&bench, next).await;
+            let under = bench.under.clone();
+            bench.background.after_next_put(move || under.set_mood(Mood::Refuse(UfsKind::Unavailable)));
+            bench.background.set(Way::MistellEtags);
+            until("the first version is there", || bench.under("key").is_some()).await;
+            if restarts {
+                bench.restart().await;
+            } else {
+                others_go_on().await;
+            }
+            bench.background.set(Way::Open);
+            bench.under.set_mood(Mood::Well);
+            check_that_it_is_persisted(&bench, next, if restarts { "with a restart" } else { "" }).await;
+        }
+    }
+}
+
+/// Of an object without a stamp, only the answer tells whose it is.
+#[tokio::test]
+async fn an_upload_without_a_stamp_whose_record_is_in_doubt_is_no_write_of_others() {
+    for next in [Some("second"), None] {
+        // Disks take turns: one of the two records the outcome.
+        for is_spare in [false, true] {
+            let bench = Setup::new(WriteMode::WriteBack).with_spare_disk().open().await;
+            let spare = bench.setup.spare.clone().expect("a second disk");
+            bench.background.set(Way::Closed);
+            bench.put_without_stamp("key", "first", if_absent()).await.unwrap();
+            until("its upload waits", || bench.background.waiting() == 1).await;
+            let disk = if is_spare { &spare } else { &bench.disk };
+            disk.fail_syncs(1);
+            bench.background.set(Way::Open);
+            let has_failed = || !bench.cache.status().failed_directories.is_empty();
+            bench.advancing("the outcome is recorded or in doubt", || has_failed() || bench.is_drained()).await;
+            disk.fail_syncs(0);
+            others_go_on().await;
+            put_or_delete(&bench, next).await;
+            check_that_it_is_persisted(&bench, next, "after a failed sync").await;
+        }
     }
 }
 

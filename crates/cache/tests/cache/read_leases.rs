@@ -221,6 +221,38 @@ async fn a_process_changes_nothing_before_the_leases_of_a_killed_one_are_over() 
     deleting.join().await.unwrap();
 }
 
+/// Others may read the version before under a lease that nobody knows of. The crash may also have taken the copy.
+#[tokio::test]
+async fn a_process_shows_no_newer_version_before_the_leases_of_a_killed_one_are_over() {
+    for (follows_crash, is_deleted) in [(false, false), (true, false), (true, true)] {
+        let home = Setup::new(WriteMode::WriteThrough).policy(|rule| rule.metadata_ttl = Some(Period::from_secs(3600)));
+        let mut pair = pair_of(home, Setup::new(WriteMode::WriteThrough)).await;
+        pair.here.put("key", "old").await.unwrap();
+        pair.here.pass_seconds(1).await;
+        assert!(pair.reads("key").await);
+        pair.here.setup.follows_crash = follows_crash;
+        pair.here.kill().await;
+        let copy = object_key(&path("key"));
+        if let Some(generation) = pair.here.store.peek(&copy).map(|object| object.generation()) {
+            assert!(pair.here.store.evict(&copy, generation));
+        }
+        match is_deleted {
+            true => pair.here.under.delete_outside("key"),
+            false => pair.here.under.put_outside("key", Bytes::from_static(b"newer")),
+        }
+        let (cache, began) = (pair.here.cache.clone(), pair.here.clock.monotonic());
+        let read = async move { cache.get(get_request("key", None)).await.map(|answer| answer.head.info.size) };
+        let reading = forebay_env::spawn(read);
+        pair.here.advancing("the read is answered", || reading.is_finished()).await;
+        let has_waited = pair.here.clock.monotonic() - began >= Duration::from_secs(5);
+        assert_eq!(has_waited, follows_crash, "is deleted: {is_deleted}");
+        match (is_deleted, reading.join().await) {
+            (true, read) => assert_eq!(kind(read), Some(ErrorKind::NotFound)),
+            (false, read) => assert_eq!(read.unwrap(), 5),
+        }
+    }
+}
+
 #[tokio::test]
 async fn a_lease_lasts_no_longer_than_the_home_is_sure_of_its_slots() {
     let pair = pair().await;

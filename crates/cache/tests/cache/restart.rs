@@ -828,6 +828,35 @@ async fn what_was_known_before_a_clean_stop_is_known_afterwards() {
     }
 }
 
+/// The process was killed after its note and before the end of the stop. Older copies may be back then, too.
+#[tokio::test]
+async fn what_is_noted_counts_only_where_the_stop_has_ended() {
+    let mut bench = Bench::new(WriteMode::WriteBack).await;
+    bench.put("key", "base").await.unwrap();
+    bench.drain().await;
+    bench.close().await;
+    assert_eq!(bench.store.value(records::KNOWN_COPIES_KEY).unwrap().value.len(), 24, "the start, and one copy");
+    // A clean stop ends with this file.
+    bench.disk.remove("closed").await.unwrap();
+    bench.reopen().await;
+    bench.under.put_outside("key", "theirs".into());
+    bench.put("key", "ours").await.unwrap();
+    bench.drain().await;
+    assert_eq!((bench.under("key").unwrap(), bench.cache.status().conflicts), ("ours".into(), 0));
+}
+
+#[tokio::test]
+async fn a_copy_that_is_outdated_is_not_noted() {
+    let bench = Bench::new(WriteMode::WriteBack).await;
+    bench.put("key", "base").await.unwrap();
+    bench.drain().await;
+    bench.age_metadata();
+    bench.under.delete_outside("key");
+    assert_eq!(kind(bench.get("key").await), Some(ErrorKind::NotFound));
+    bench.close().await;
+    assert_eq!(bench.store.value(records::KNOWN_COPIES_KEY).unwrap().value.len(), 8, "the start alone");
+}
+
 /// An older copy may be back, which a write of ours had replaced.
 #[tokio::test]
 async fn nothing_is_known_after_a_crash() {

@@ -1,10 +1,13 @@
-//! Pinned space and the memory for records have many owners: one that fills them leaves room for the others.
+//! Pinned space, fetches, and the memory for records and for answers have many owners: one that fills them leaves room
+//! for the others.
 
 use std::ops::Range;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use forebay_cache::{
-    Attributes, CompletePart, CompleteUpload, Conditions, CreateUpload, ErrorKind, PutObject, Result, UploadRef,
+    Attributes, CompletePart, CompleteUpload, Conditions, CreateUpload, ErrorKind, ObjectBody, PutObject, RangeRequest,
+    Result, UploadRef,
 };
 use forebay_catalog::{SlotCount, SlotSet, records};
 use forebay_env::Requester;
@@ -16,7 +19,10 @@ use futures::{FutureExt, StreamExt, stream};
 
 use crate::multipart;
 use crate::support::gate::Way;
-use crate::support::{Bench, Others, Setup, create_upload, incoming, incoming_stream, kind, path, pattern};
+use crate::support::{
+    Bench, Others, Setup, collect, create_upload, get_request, incoming, incoming_stream, kind, others_go_on, path,
+    pattern, rule, until,
+};
 
 const KIB: usize = 1 << 10;
 
@@ -349,4 +355,115 @@ async fn while_the_catalog_is_nearly_full_records_are_ended_and_none_are_added()
     bench.drain().await;
     bench.cache.set_catalog_nearly_full(false);
     bench.put("new", "fits").await.unwrap();
+}
+
+/// What is cached of `kept` comes in pages of this size, and without a share of the memory in pieces of half of it.
+const PAGE: usize = 256 * KIB;
+
+/// A cache that has three pages of `kept`, and objects under `passed/` that it does not keep.
+async fn open_with_kept() -> Bench {
+    let mut setup = Setup::new(WriteMode::WriteBack).settings(|settings| {
+        (settings.page_size, settings.memory_object_max) = (ByteSize(PAGE as u64), ByteSize(64 << 10));
+        settings.read_ahead_pages = 0;
+    });
+    setup.policies.push(rule("/bucket/passed/", WriteMode::NoCache));
+    let bench = setup.open().await;
+    bench.under.put_outside("kept", pattern(1, 3 * PAGE));
+    bench.under.put_outside("passed/large", pattern(2, 1024 * KIB));
+    bench.get("kept").await.expect("it is there");
+    bench
+}
+
+/// Answers that nobody reads.
+async fn slow_readers(bench: &Bench, count: usize) -> Vec<ObjectBody> {
+    let mut bodies = Vec::new();
+    for _ in 0..count {
+        bodies.push(bench.open_get("passed/large", None).await.expect("it is there"));
+    }
+    bodies
+}
+
+/// The largest piece in which a requester gets `kept`.
+async fn largest_piece(bench: &Bench, requester: Requester) -> usize {
+    let reading = async {
+        let body = bench.open_get("kept", None).await.expect("it is there");
+        let sizes: Vec<usize> = body.stream.map(|data| data.expect("it is whole").len()).collect().await;
+        sizes.into_iter().max().expect("it is not empty")
+    };
+    requester.gets(reading).await
+}
+
+/// What the under store sends is in memory until they read it.
+#[tokio::test]
+async fn slow_readers_of_what_is_not_kept_leave_memory_to_others() {
+    let bench = open_with_kept().await;
+    let [greedy, modest] = [GREEDY, "modest"].map(Requester::named);
+    assert_eq!(largest_piece(&bench, greedy).await, PAGE);
+    let slow = greedy.gets(slow_readers(&bench, 300)).await;
+    assert_eq!(largest_piece(&bench, greedy).await, PAGE / 2, "it has its share");
+    assert_eq!(largest_piece(&bench, modest).await, PAGE);
+    drop(slow);
+    assert_eq!(largest_piece(&bench, greedy).await, PAGE);
+}
+
+fn reading(
+    bench: &Bench,
+    requester: Requester,
+    key: &str,
+    range: Option<RangeRequest>,
+) -> forebay_env::Task<Result<Bytes>> {
+    let (cache, request) = (bench.cache.clone(), get_request(key, range));
+    forebay_env::spawn(requester.gets(async move { collect(cache.get(request).await?.stream).await }))
+}
+
+fn page(number: u64) -> Option<RangeRequest> {
+    let first = number * PAGE as u64;
+    Some(RangeRequest::From { first, last: Some(first + PAGE as u64 - 1) })
+}
+
+#[tokio::test]
+async fn reads_that_wait_for_a_fetch_keep_no_memory_from_others() {
+    let bench = open_with_kept().await;
+    bench.under.put_outside("pages", vec![7; 64 * PAGE].into());
+    bench.head("pages").await.expect("it is there");
+    // Of the memory, 16 MiB are left, of which one requester gets 12.
+    let _slow = slow_readers(&bench, 224).await;
+    bench.foreground.set(Way::HoldRanges);
+    let pages = (0..64).map(|number| reading(&bench, Requester::NOBODY, "pages", page(number)));
+    let mut readers: Vec<_> = pages.collect();
+    until("all fetches are taken", || bench.foreground.waiting() == 64).await;
+    let asked = bench.foreground.gets().len();
+    let greedy = Requester::named(GREEDY);
+    for number in 0..60 {
+        let key = format!("small/{number}");
+        bench.under.put_outside(&key, vec![7; PAGE].into());
+        readers.push(reading(&bench, greedy, &key, None));
+    }
+    until("all others have asked", || bench.foreground.gets().len() == asked + 60).await;
+    others_go_on().await;
+    assert_eq!(largest_piece(&bench, greedy).await, PAGE);
+    bench.foreground.set(Way::Open);
+    for reader in readers {
+        assert_eq!(reader.join().await.expect("it is there").len(), PAGE);
+    }
+}
+
+/// Who has its share of fetches in flight waits. Others who want the same page do not wait for that.
+#[tokio::test]
+async fn a_page_that_another_requester_waits_for_is_fetched_at_once() {
+    let bench = open_with_kept().await;
+    bench.under.put_outside("pages", vec![7; 60 * PAGE].into());
+    bench.head("pages").await.expect("it is there");
+    bench.foreground.set(Way::HoldReads);
+    let greedy = Requester::named(GREEDY);
+    let mut readers: Vec<_> = (0..60).map(|number| reading(&bench, greedy, "pages", page(number))).collect();
+    until("it has its share", || bench.foreground.waiting() == 48).await;
+    others_go_on().await;
+    assert_eq!(bench.foreground.waiting(), 48);
+    readers.push(reading(&bench, Requester::named("modest"), "pages", page(59)));
+    until("the last page is asked for", || bench.foreground.waiting() == 49).await;
+    bench.foreground.set(Way::Open);
+    for reader in readers {
+        assert_eq!(reader.join().await.expect("it is there").len(), PAGE);
+    }
 }

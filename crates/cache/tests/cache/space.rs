@@ -3,10 +3,10 @@
 use forebay_cache::ErrorKind;
 use forebay_env::Requester;
 use forebay_types::shares::largest_share;
-use forebay_types::{ByteSize, EvictionOrder, PinnedFull, PolicyRule, StorageState, WriteMode};
+use forebay_types::{ByteSize, EvictionOrder, PinnedFull, PolicyRule, StorageState, Tags, WriteMode};
 
 use crate::support::gate::Way;
-use crate::support::{Bench, Setup, kind, pattern, rule};
+use crate::support::{Bench, Setup, kind, path, pattern, rule};
 
 const MIB: usize = 1 << 20;
 
@@ -46,6 +46,35 @@ async fn writes_are_refused_while_pinned_data_fills_its_share_and_go_on_by_thems
     bench.put("more", pattern(1, MIB)).await.unwrap();
     bench.drain().await;
     assert_eq!(bench.under.contents().len() as u64, written + 1);
+}
+
+/// Each change of the tags of an object that waits for the under store writes its record again. Small records have no
+/// room, either: in the share of pinned data, or, where that is all of the cache, on its disks.
+#[tokio::test]
+async fn tags_are_refused_like_writes_while_there_is_no_room() {
+    for pinned_ratio in [0.3, 1.0] {
+        let setup = small_disk(WriteMode::WriteBack).settings(|settings| settings.pinned_ratio = pinned_ratio);
+        let bench = setup.open().await;
+        bench.background.set(Way::Closed);
+        bench.put("key", "value").await.unwrap();
+        let mut written = 0;
+        for size in [MIB, MIB / 16, 4096, 64] {
+            while bench.put(&format!("{written:04}"), pattern(written, size)).await.is_ok() {
+                written += 1;
+            }
+        }
+        let (key, tags) = (path("key"), Tags::from([("is".to_owned(), "new".to_owned())]));
+        for wanted in [tags.clone(), Tags::new()] {
+            let refused = kind(bench.cache.set_tags(&key, wanted).await);
+            assert_eq!(refused, Some(ErrorKind::SlowDown), "{pinned_ratio}");
+        }
+        assert_eq!(bench.cache.tags(&key).await.unwrap(), Tags::new());
+        bench.background.set(Way::Open);
+        bench.drain().await;
+        bench.put("key", "newer").await.unwrap();
+        bench.cache.set_tags(&key, tags.clone()).await.unwrap();
+        assert_eq!(bench.cache.tags(&key).await.unwrap(), tags);
+    }
 }
 
 #[tokio::test]
@@ -291,7 +320,7 @@ async fn only_what_is_larger_than_all_that_may_be_pinned_never_fits() {
     for (size, refusal) in [(largest, ErrorKind::SlowDown), (largest + 1, ErrorKind::InsufficientStorage)] {
         // It is refused before its body is read.
         let body = crate::support::incoming_stream(futures::StreamExt::boxed(futures::stream::pending()), size);
-        let (path, attributes, conditions) = (crate::support::path("key"), Default::default(), Default::default());
+        let (path, attributes, conditions) = (path("key"), Default::default(), Default::default());
         let request = forebay_cache::PutObject { path, body, attributes, conditions };
         let put = Requester::named("somebody").gets(bench.cache.put(request));
         assert_eq!(kind(put.await), Some(refusal), "{size} bytes");

@@ -8,13 +8,14 @@ use forebay_cache::{
     Attributes, CompletePart, CompleteUpload, Conditions, ErrorKind, ListObjects, PutObject, Result, SlotCount,
     SlotSet, Undeliverable, UndeliverableChange, UploadRef, Written,
 };
-use forebay_types::{BucketName, ObjectPath, StorageState, SystemHeaders, WriteMode};
+use forebay_catalog::records;
+use forebay_types::{BucketName, Durability, ObjectPath, PolicyRule, StorageState, SystemHeaders, WriteMode};
 use forebay_ufs::ErrorKind as UfsKind;
 use forebay_ufs::memory::Mood;
 
 use crate::held::{Answer, Others, THERE};
 use crate::support::gate::Way;
-use crate::support::{BUCKET, Bench, HERE, Setup, create_upload, incoming, kind, path, rule};
+use crate::support::{self, BUCKET, Bench, HERE, Setup, create_upload, incoming, kind, path, pattern, rule, seeds};
 
 /// As MinIO does, and a class that it does not know.
 fn refuses(key: &str, class: Option<&str>) -> Option<UfsKind> {
@@ -351,6 +352,42 @@ async fn pages_of_the_list_are_in_order_and_of_one_place() {
     }
     assert_eq!(pages, [vec!["/bucket/d1//1", "/bucket/d1//3"], vec!["/bucket/d1//5"]]);
     assert_eq!(kind(bench.cache.undeliverable("bucket", None, 1).await), Some(ErrorKind::InvalidArgument));
+}
+
+/// Then the copy under the new name may be the only one.
+#[tokio::test]
+async fn a_copy_under_a_new_name_stays_when_nobody_knows_whether_the_old_one_is_gone() {
+    let others = Arc::<support::Others>::default();
+    let setup = Setup { others: Some(Arc::clone(&others)), ..Setup::new(WriteMode::WriteBack) };
+    let bench = setup.open().await;
+    bench.under.refuse_objects(Some(refuses));
+    let told = refused(&bench, "a//b").await;
+    *others.unanswered.lock() = Some(records::object_key(&path("a//b")));
+    let renamed = bench.cache.rename_undeliverable(&path("a//b"), told.generation, &path("a/b")).await;
+    let error = renamed.expect_err("the answer of the catalog is lost");
+    assert_eq!(error.kind, ErrorKind::Unavailable);
+    assert!(error.context.starts_with("the copy at /bucket/a/b stays, and whether /bucket/a//b was"), "{error}");
+    assert_eq!(kind(bench.get("a//b").await), Some(ErrorKind::NotFound), "it was dropped");
+    assert_eq!(bench.get("a/b").await.unwrap(), "of a//b");
+}
+
+/// As its bytes did under the old name.
+#[tokio::test]
+async fn what_has_another_name_survives_a_power_cut_whatever_the_rule_of_that_name_says() {
+    for seed in seeds(4) {
+        let mut bench = picky().await;
+        let body = pattern(1, 1 << 20);
+        bench.put("a//b", body.clone()).await.expect("nobody knows yet");
+        let told = is_told(&bench, "a//b").await;
+        let unsynced = PolicyRule { durability: Some(Durability::Os), ..rule("/bucket/os/", WriteMode::WriteBack) };
+        let rules = vec![rule("/", WriteMode::WriteBack), unsynced];
+        bench.cache.set_policies(rules, None, "root", "").await.unwrap();
+        // Otherwise the under store may have it by then.
+        bench.background.set(Way::Refuse("os/b".to_owned(), UfsKind::Unavailable));
+        bench.cache.rename_undeliverable(&path("a//b"), told.generation, &path("os/b")).await.unwrap();
+        bench.power_loss(seed).await;
+        assert!(bench.get("os/b").await.unwrap() == body, "seed {seed}");
+    }
 }
 
 /// Two workers before one under store that refuses some objects.

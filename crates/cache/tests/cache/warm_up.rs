@@ -461,10 +461,11 @@ async fn a_reader_waits_for_a_hand_over_of_its_object() {
     pair.others.permits.add_permits(1);
     until("it is asked", || pair.asked() == 1).await;
     let cache = pair.new.cache.clone();
-    let reading = forebay_env::spawn(async move {
+    let reading = async move {
         let body = cache.get(get_request("key", None)).await?;
         collect(body.stream).await
-    });
+    };
+    let reading = forebay_env::spawn(forebay_env::Requester::named("client").gets(reading));
     pair.others.permits.add_permits(1000);
     assert_eq!(reading.join().await.unwrap(), "value");
     assert_eq!((pair.requests(), pair.asked()), ((0, 0), 1));

@@ -64,16 +64,27 @@ fn record(generation: Generation) -> ObjectRecord {
     }
 }
 
-async fn stage(store: &Store, data: &'static str) -> Staged {
-    let object = NewObject {
+fn object(generation: Generation, pinned: bool, data: &str) -> NewObject {
+    NewObject {
         key: records::object_key(&path()),
-        generation: store.next_generation(),
+        generation,
         metadata: Bytes::new(),
         annex: Bytes::new(),
-        pinned: true,
+        pinned,
         group: 0,
         size: data.len() as u64,
-    };
+    }
+}
+
+/// Keeps a clean copy.
+async fn fill(store: &Store, generation: Generation, data: &'static str) {
+    let mut writer = store.writer(Class::Fill, data.len() as u64).await.unwrap();
+    writer.append(Bytes::from_static(data.as_bytes())).await.unwrap();
+    store.publish_fill(writer.finish(object(generation, false, data)).await.unwrap()).await.unwrap();
+}
+
+async fn stage(store: &Store, data: &'static str) -> Staged {
+    let object = object(store.next_generation(), true, data);
     let mut writer = store.writer(Class::Durable, data.len() as u64).await.unwrap();
     writer.append(Bytes::from_static(data.as_bytes())).await.unwrap();
     writer.finish(object).await.unwrap()
@@ -286,7 +297,6 @@ async fn another_worker_takes_over_from_one_that_has_left() {
     assert!(generations[0] < generations[1]);
 }
 
-/// They may have been written elsewhere meanwhile.
 /// A worker with a clean copy of an object whose slot it has given up.
 async fn with_a_copy_of_another_time(disk: &MemoryDisk, engine: &Arc<dyn Engine>) -> (HomeCatalog, Store, SlotSet) {
     let (catalog, store) = open(disk, engine).await;
@@ -311,6 +321,8 @@ async fn copies_that_the_disks_could_not_forget_are_dropped_at_the_next_start() 
     let (disk, engine) = (MemoryDisk::default(), memory());
     let (catalog, store, slots) = with_a_copy_of_another_time(&disk, &engine).await;
     let (key, mark) = (records::object_key(&path()), layout::stale_copies_key(&settings().worker));
+    // All generations of blocks are above that of the copy.
+    catalog.generations(1 << 30).await.unwrap();
     disk.fail_writes(Some(std::io::ErrorKind::Other));
     catalog.take(&slots).await.unwrap();
     disk.fail_writes(None);
@@ -342,6 +354,7 @@ async fn clean_copies_on_disks_that_the_worker_did_not_have_last_are_dropped() {
     assert!(engine.get(&mark).await.unwrap().is_none());
 }
 
+/// Others may have written the objects meanwhile.
 #[tokio::test]
 async fn clean_copies_of_slots_that_were_away_are_dropped() {
     let (disk, engine) = (MemoryDisk::default(), memory());
@@ -353,6 +366,38 @@ async fn clean_copies_of_slots_that_were_away_are_dropped() {
     assert!(store.peek(&key).is_none());
     put(&catalog, &store, "here again").await.unwrap();
     assert_eq!(read(&store).await.unwrap(), "here again");
+}
+
+/// An eviction is not recorded on disk. The slot is the worker's own again by the time of the crash.
+#[tokio::test]
+async fn copies_that_were_evicted_before_their_slot_came_back_stay_away_after_a_crash() {
+    for is_read_again in [false, true] {
+        let (disk, engine) = (MemoryDisk::default(), memory());
+        let (catalog, store, slots) = with_a_copy_of_another_time(&disk, &engine).await;
+        let key = records::object_key(&path());
+        let evicted = store.peek(&key).unwrap().generation();
+        assert!(store.evict(&key, evicted));
+        // All generations of blocks are above that of the copy.
+        let generations = catalog.generations(1 << 30).await.unwrap();
+        assert!(generations.next() > evicted);
+        catalog.take(&slots).await.unwrap();
+        assert!(store.peek(&key).is_none());
+        if is_read_again {
+            // As for each gain of slots.
+            generations.renew().await.unwrap();
+            fill(&store, generations.next(), "new").await;
+        }
+        disk.kill();
+        let found = open_store(&disk).await.peek(&key).unwrap();
+        assert!(!found.is_pinned() && (found.generation() == evicted) != is_read_again);
+        drop(found);
+        // The second start finds what the first has left.
+        for _ in 0..2 {
+            disk.kill();
+            let (_catalog, store) = open(&disk, &engine).await;
+            assert_eq!(read(&store).await, is_read_again.then(|| Bytes::from_static(b"new")));
+        }
+    }
 }
 
 /// A worker beside others.

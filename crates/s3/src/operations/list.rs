@@ -189,8 +189,8 @@ impl Operations {
         let start_after = behind_group(start_after, &prefix, delimiter.as_deref());
         let list = ListObjects { prefix, delimiter, start_after, limit, revalidates };
         let page = self.page(&input.bucket, list, &user, &mapper).await?;
-        // A common prefix has no version. Source: as of `behind_group`.
-        let ends_with_object = page.next.as_ref().is_some_and(|next| !page.prefixes.contains(next));
+        // A common prefix has no version, be it shown or left out. Source: as of `behind_group`.
+        let ends_with_object = page.objects.last().is_some_and(|last| page.next.as_ref() == Some(&last.key));
         let versions = page.objects.into_iter().map(|object| shown_version(object, encoding, &user));
         let output = ListObjectVersionsOutput {
             versions: Some(versions.collect()),

@@ -198,6 +198,9 @@ async fn what_a_request_asks_of_the_under_store_is_asked_for_whom_it_is() {
         check("GET");
         client.head_object().bucket(BUCKET).key(absent("head")).send().await.expect_err("absent");
         check("HEAD");
+        let version = client.get_object().bucket(BUCKET).key(absent("version")).version_id("other").send().await;
+        version.expect_err("there are no versions");
+        check("a request that passes through");
         let body = client
             .get_object()
             .bucket(BUCKET)

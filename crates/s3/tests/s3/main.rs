@@ -4,5 +4,6 @@ mod authentication;
 mod fairness;
 mod fast_path;
 mod objects;
+mod passing;
 mod protocol;
 mod support;

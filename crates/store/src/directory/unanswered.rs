@@ -36,7 +36,8 @@ impl Unanswered {
     }
 
     pub(crate) fn begin(&self) -> Request<'_> {
-        let now = self.clock.monotonic();
+        // A suspended machine has no disk that could answer.
+        let now = self.clock.awake();
         let mut requests = self.requests.lock();
         let begun = (now, requests.count);
         requests.count += 1;
@@ -47,7 +48,7 @@ impl Unanswered {
     /// Whether the oldest request is older than [`STALLED_AFTER`].
     pub(crate) fn is_stalled(&self) -> bool {
         let oldest = self.requests.lock().begun.first().map(|(begun, _)| *begun);
-        oldest.is_some_and(|begun| self.clock.monotonic().saturating_sub(begun) >= STALLED_AFTER)
+        oldest.is_some_and(|begun| self.clock.awake().saturating_sub(begun) >= STALLED_AFTER)
     }
 }
 

@@ -127,11 +127,7 @@ impl Inner {
     }
 
     pub(super) async fn snapshot_for_room(&self) -> bool {
-        let written = self.snapshot().await;
-        if let Err(error) = &written {
-            tracing::warn!(%error, "no snapshot could be written to make room");
-        }
-        written.is_ok()
+        self.try_snapshot("to make room").await
     }
 
     /// Whether there are logs that a new snapshot would release, and that are worth reclaiming.

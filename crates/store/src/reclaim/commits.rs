@@ -6,10 +6,10 @@ use std::sync::Arc;
 use super::choose::Oldest;
 use crate::ids::SegmentKey;
 use crate::inner::Inner;
+use crate::record::Kind;
 use crate::record::abort::AbortBody;
 use crate::record::commit::{CommitBody, WriteBody};
 use crate::record::scan::Scan;
-use crate::record::{Draft, Kind};
 use crate::segment::{SEGMENT_HEADER_BYTES, Segment};
 use crate::{Error, ErrorKind, Result};
 
@@ -21,15 +21,19 @@ impl Inner {
     pub(super) async fn carry_commits(self: &Arc<Self>, victim: &Arc<Segment>) -> Result<()> {
         let oldest = self.oldest_beside(victim.key());
         let mut scan = Scan::new(victim, SEGMENT_HEADER_BYTES).await?;
-        let (mut carried, mut aborted): (Vec<CommitBody>, Vec<Draft>) = (Vec::new(), Vec::new());
+        let (mut carried, mut aborted): (Vec<CommitBody>, Vec<AbortBody>) = (Vec::new(), Vec::new());
         while let Some(record) = scan.next().await? {
-            if record.is(Kind::Commit) {
+            let sequence = record.head.header.sequence;
+            if record.is(Kind::Commit) && !self.aborted.covers(victim.key(), sequence) {
                 let body = CommitBody::decode(&record.head.body)?;
-                carried.extend(self.needed_of(victim, &oldest, record.head.header.sequence, body));
+                carried.extend(self.needed_of(victim, &oldest, sequence, body));
             }
             if record.is(Kind::Abort) {
                 let abort = AbortBody::decode(&record.head.body)?;
-                aborted.extend(self.segment(abort.segment).map(|_| abort.draft()));
+                let is_there = abort.segment != victim.key() && self.segment(abort.segment).is_some();
+                if is_there && !aborted.contains(&abort) {
+                    aborted.push(abort);
+                }
             }
             if carried.len() >= CARRIED_COMMITS {
                 self.append_carried(victim.key(), std::mem::take(&mut carried)).await?;
@@ -39,6 +43,7 @@ impl Inner {
             return Err(Error::new(ErrorKind::Corrupt, "the log is damaged, and its commits can't be carried forward"));
         }
         if !aborted.is_empty() {
+            let aborted = aborted.iter().map(AbortBody::draft).collect();
             self.volumes[self.index_for_carried()?].log.append_carried(aborted).await?;
         }
         if carried.is_empty() { Ok(()) } else { self.append_carried(victim.key(), carried).await }

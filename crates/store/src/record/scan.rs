@@ -96,8 +96,10 @@ impl<'a> Scan<'a> {
     pub(crate) async fn resume(&mut self) -> Result<Option<Scanned>> {
         let mut offset = self.offset + ALIGNMENT as u64;
         while offset + HEADER_BYTES as u64 <= self.end {
-            let magic = self.bytes(offset, 4).await?;
-            if magic.as_ref() == super::MAGIC.to_le_bytes() {
+            let first = self.bytes(offset, HEADER_BYTES).await?;
+            // Before anything of it is read or verified: the bytes of an object can hold any number of heads, each of
+            // which says that it is long.
+            if Head::may_begin(&first, self.segment.binding()) {
                 match self.record_at(offset).await {
                     Ok(Some(scanned)) => {
                         self.offset = offset + scanned.head.header.total_bytes();
@@ -129,5 +131,86 @@ impl<'a> Scan<'a> {
 impl Scanned {
     pub(crate) fn is(&self, kind: Kind) -> bool {
         self.head.header.kind == kind
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+    use std::sync::Arc;
+
+    use async_trait::async_trait;
+    use forebay_env::DiskFile;
+    use forebay_env::sync::atomic::{AtomicU64, Ordering};
+
+    use super::*;
+    use crate::ids::{DirectoryId, SegmentKey};
+    use crate::record::commit::CommitBody;
+    use crate::segment::{SEGMENT_HEADER_BYTES, SegmentHeader, SegmentKind};
+
+    /// Counts the bytes that are read of it.
+    struct CountedFile {
+        bytes: Bytes,
+        read_bytes: AtomicU64,
+    }
+
+    #[async_trait]
+    impl DiskFile for CountedFile {
+        async fn write_at(&self, _offset: u64, _data: Vec<Bytes>, _sync: bool) -> io::Result<()> {
+            Err(io::ErrorKind::Unsupported.into())
+        }
+
+        async fn read_at(&self, offset: u64, length: usize) -> io::Result<Bytes> {
+            let start = self.bytes.len().min(offset as usize);
+            let read = self.bytes.slice(start..self.bytes.len().min(start + length));
+            self.read_bytes.fetch_add(read.len() as u64, Ordering::Relaxed);
+            Ok(read)
+        }
+
+        async fn sync_data(&self) -> io::Result<()> {
+            Err(io::ErrorKind::Unsupported.into())
+        }
+
+        async fn set_len(&self, _length: u64) -> io::Result<()> {
+            Err(io::ErrorKind::Unsupported.into())
+        }
+
+        async fn len(&self) -> io::Result<u64> {
+            Ok(self.bytes.len() as u64)
+        }
+    }
+
+    fn log_of(bytes: Vec<u8>) -> (Arc<Segment>, Arc<CountedFile>) {
+        let key = SegmentKey { directory: 0, number: 1 };
+        let header = SegmentHeader { store: 1, key, kind: SegmentKind::Log, sequence: 1 };
+        let length = bytes.len() as u64;
+        let counted = Arc::new(CountedFile { bytes: bytes.into(), read_bytes: AtomicU64::new(0) });
+        let file: Arc<dyn DiskFile> = counted.clone();
+        (Segment::new(header, DirectoryId(0x1234_5678_9abc_def0), file, length, true), counted)
+    }
+
+    /// Each head says that it is longer than what is read at once, and is bound to another segment.
+    #[tokio::test]
+    async fn heads_in_the_bytes_of_an_object_are_not_read_one_by_one() {
+        let (empty, _) = log_of(Vec::new());
+        let mut head = b"FBR1\x03\x01\0\0".to_vec();
+        head.extend_from_slice(&(5_u32 << 20).to_le_bytes());
+        head.resize(24, 0);
+        head.extend_from_slice(&(empty.binding() + 1).to_le_bytes());
+        head.resize(64 << 10, 0);
+        let mut bytes = vec![0; SEGMENT_HEADER_BYTES as usize];
+        (0..128).for_each(|_| bytes.extend_from_slice(&head));
+        let sound_at = bytes.len() as u64;
+        let sound = CommitBody::default().draft().encode(empty.binding(), 7, 0).concat();
+        bytes.extend_from_slice(&sound);
+        let length = bytes.len() as u64;
+        let (log, file) = log_of(bytes);
+        let mut scan = Scan::new(&log, SEGMENT_HEADER_BYTES).await.unwrap();
+        assert!(scan.next().await.unwrap().is_none());
+        let found = scan.resume().await.unwrap().unwrap();
+        assert_eq!((found.offset, found.head.header.sequence), (sound_at, 7));
+        assert!(scan.resume().await.unwrap().is_none());
+        let read = file.read_bytes.load(Ordering::Relaxed);
+        assert!(read <= 2 * length, "{read} bytes are read of {length}");
     }
 }

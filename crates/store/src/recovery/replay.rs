@@ -110,7 +110,10 @@ impl Replay {
             Kind::Abort => {
                 let abort = AbortBody::decode(&record.head.body)?;
                 self.mention(abort.segment);
-                self.aborted.push(abort);
+                // All logs record it, and each snapshot does so again.
+                if !self.aborted.contains(&abort) {
+                    self.aborted.push(abort);
+                }
                 return Ok(());
             }
         };
@@ -137,6 +140,11 @@ impl Replay {
             }
         }
         self.steps.push(Placed { order: sequence, segment, sequence, step: Step::Commit { body, segment } });
+    }
+
+    /// The aborts that the replay has found so far.
+    pub(crate) fn aborted(&self) -> &[AbortBody] {
+        &self.aborted
     }
 
     /// Whether a record is aborted. Known once all logs were read.

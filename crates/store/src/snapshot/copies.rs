@@ -76,6 +76,14 @@ impl Copies {
         self.refused = Some(Error::io(context, error));
     }
 
+    /// Removes the files, because the snapshot can't be used.
+    pub(super) async fn give_up_all(self) {
+        for (directory, file) in self.files {
+            drop(file);
+            let _ = directory.disk.remove(NAME_NEW).await;
+        }
+    }
+
     /// # Errors
     /// When no directory could write it.
     pub(super) fn check(&mut self) -> Result<()> {

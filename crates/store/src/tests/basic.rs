@@ -177,7 +177,7 @@ async fn groups_are_counted_and_evicted_oldest_first() {
     assert!((3000..3600).contains(&all), "{all}");
     store.get(b"a").unwrap();
     store.get(b"c").unwrap();
-    assert_eq!(store.evict_groups(&[7], 1), all / 3);
+    assert_eq!(evict_of(&store, &[7], 1).await, all / 3);
     assert!(store.peek(b"b").is_none(), "b was never read");
     assert_eq!(store.group_bytes(7), all - all / 3);
     let group_of = |key: &[u8]| match key {
@@ -191,11 +191,65 @@ async fn groups_are_counted_and_evicted_oldest_first() {
     assert!(!store.evict(b"c", Generation(0)));
     assert_eq!((store.group_bytes(8), store.usage().objects), (0, 2));
     store.commit(Commit { publish: vec![staged], ..Commit::default() }, Durability::Fsync).await.unwrap();
-    assert_eq!(store.evict_groups(&[7], u64::MAX), 0, "pinned objects stay, and so do those of other groups");
+    assert_eq!(evict_of(&store, &[7], u64::MAX).await, 0, "pinned objects stay, and so do those of other groups");
     assert_eq!(store.usage().objects, 3);
-    assert_eq!(store.evict_groups(&[9, 8, 7], u64::MAX), all / 3, "the one object of these groups that is not pinned");
+    let evicted = evict_of(&store, &[9, 8, 7], u64::MAX).await;
+    assert_eq!(evicted, all / 3, "the one object of these groups that is not pinned");
     assert_eq!((store.group_bytes(9), store.usage().objects), (0, 2));
     super::counts::check_counts(&store);
+}
+
+/// There may be many objects: they are looked at once, no writer waits for a lock meanwhile, and no task for the
+/// thread.
+#[tokio::test]
+async fn all_groups_above_their_limits_are_brought_under_them_in_one_pass() {
+    let store = open(&MemoryDisk::default()).await;
+    for index in 0..30 {
+        let group = 7 + index % 3;
+        let object = NewObject { pinned: false, group, ..named(&store, &format!("{group}-{index:02}"), 1000) };
+        let staged = stage_as(&store, Class::Fill, object, &pattern(1, 1000)).await.unwrap();
+        store.publish_fill(staged).await.unwrap();
+    }
+    let of_each = store.group_bytes(7);
+    let one = of_each / 10;
+    let limit = |groups: &[u32], most, target| GroupsLimit { groups: groups.to_vec(), most, target };
+    // The third holds once the first two do, the fourth does not yet, and the last held before.
+    let limits = [
+        limit(&[7], 5 * one, 4 * one),
+        limit(&[8], 9 * one, 8 * one),
+        limit(&[7, 8], 12 * one, 10 * one),
+        limit(&[8, 9], 16 * one, 15 * one),
+        limit(&[9], of_each, 0),
+    ];
+    let has_ended = AtomicBool::new(false);
+    let evict = async {
+        let evicted = store.evict_groups(&limits).await;
+        has_ended.store(true, Ordering::SeqCst);
+        evicted
+    };
+    let others = async {
+        let mut turns = 0;
+        while !has_ended.load(Ordering::SeqCst) {
+            // For ever, if one of them were locked.
+            store.inner.objects.shards().for_each(|shard| drop(shard.write()));
+            turns += 1;
+            tokio::task::yield_now().await;
+        }
+        turns
+    };
+    let (evicted, turns) = tokio::join!(evict, others);
+    assert_eq!(evicted, (6 + 2 + 3) * one);
+    let shards = store.shards();
+    assert!((shards..2 * shards).contains(&turns), "{turns} turns for a pass over {shards} shards");
+    let left = |group: u32| -> Vec<u32> {
+        let is_here = |index: &u32| store.peek(format!("{group}-{index:02}").as_bytes()).is_some();
+        (0..30).filter(is_here).collect()
+    };
+    assert_eq!(left(7), [18, 21, 24, 27], "the oldest have gone");
+    assert_eq!(left(8), [10, 13, 16, 19, 22, 25, 28]);
+    assert_eq!(left(9), [8, 11, 14, 17, 20, 23, 26, 29]);
+    super::counts::check_counts(&store);
+    assert_eq!(store.evict_groups(&limits).await, 0, "all limits hold");
 }
 
 /// There may be many objects: no writer waits for a lock meanwhile, and no task for the thread.

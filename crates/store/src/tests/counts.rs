@@ -3,8 +3,12 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::Ordering;
 
+use forebay_env::Requester;
+use forebay_env::sync::Mutex;
+
 use super::*;
 use crate::ids::SegmentKey;
+use crate::permits::Permits;
 
 /// What the objects and values of the tables need of a segment.
 #[derive(Debug, Default, PartialEq)]
@@ -144,4 +148,44 @@ async fn bytes_that_wait_for_a_disk_are_bounded() {
     writing.join().await;
     drop(store.inner.volumes[0].permits.take(1 << 20).await);
     assert_eq!(read(&store, "large").await.unwrap(), pattern(1, 8 << 10));
+}
+
+/// The queue of one requester is longer than the others can wait.
+#[tokio::test]
+async fn requesters_take_turns_with_the_bytes_that_wait_for_a_disk() {
+    let permits = Arc::new(Permits::new(16 << 10));
+    let held = Requester::named("busy").gets(permits.take(16 << 10)).await;
+    let order = Arc::<Mutex<Vec<&str>>>::default();
+    let queue = |name: &'static str, bytes: usize| {
+        let (permits, order) = (Arc::clone(&permits), Arc::clone(&order));
+        forebay_env::spawn(Requester::named(name).gets(async move {
+            let permit = permits.take(bytes).await;
+            order.lock().push(name);
+            settle().await;
+            drop(permit);
+        }))
+    };
+    let mut waiting: Vec<_> = (0..5).map(|_| queue("busy", 8 << 10)).collect();
+    settle().await;
+    // It needs more than is free whenever only one of the others is done.
+    waiting.push(queue("quiet", 16 << 10));
+    settle().await;
+    drop(held);
+    for one in waiting {
+        one.join().await;
+    }
+    assert_eq!(*order.lock(), ["busy", "quiet", "busy", "busy", "busy", "busy"]);
+}
+
+#[tokio::test]
+async fn what_is_next_is_not_overtaken_and_may_give_up() {
+    let permits = Permits::new(16 << 10);
+    let held = permits.take(8 << 10).await;
+    let mut large = Box::pin(Requester::named("large").gets(permits.take(16 << 10)));
+    assert!(futures::poll!(&mut large).is_pending());
+    let mut small = Box::pin(Requester::named("small").gets(permits.take(4 << 10)));
+    assert!(futures::poll!(&mut small).is_pending(), "small ones would keep the large one waiting forever");
+    drop(large);
+    drop((small.await, held));
+    drop(permits.take(16 << 10).await);
 }

@@ -536,6 +536,7 @@ async fn a_clean_stop_is_marked_until_the_next_start() {
     let is_marked = || [0, 1].map(|index: usize| disks[index].contents("closed").is_some());
     assert_eq!(is_marked(), [true, true]);
     let store = start(&disks).await.unwrap();
+    assert!(store.was_closed());
     assert_eq!(is_marked(), [false, false]);
     put(&store, "more", &body(1)).await;
     disks.iter().for_each(|disk| disk.power_loss(1));
@@ -543,11 +544,13 @@ async fn a_clean_stop_is_marked_until_the_next_start() {
     let forget = vec![id(&disks[1]).await];
     let store = start_without(&disks[..1], forget).await.unwrap();
     assert_eq!(store.forgotten(), Forgotten { before: 0, now: 1, has_lost_changes: true });
+    assert!(!store.was_closed());
 
     let disks = two_directories().await;
     let forget = vec![id(&disks[1]).await];
     let store = start_without(&disks[..1], forget.clone()).await.unwrap();
     assert_eq!(store.forgotten(), Forgotten { before: 0, now: 1, has_lost_changes: false });
+    assert!(store.was_closed());
     store.close().await.unwrap();
     let store = start_without(&disks[..1], forget).await.unwrap();
     assert_eq!(store.forgotten(), Forgotten { before: 1, now: 0, has_lost_changes: false });

@@ -4,7 +4,11 @@ use std::time::Duration;
 
 use forebay_env::clock::ManualClock;
 
+use super::reclaim::reclaim_in;
 use super::*;
+use crate::log::Until;
+use crate::record::abort::AbortBody;
+use crate::record::commit::CommitBody;
 
 fn spawn_put(store: &Store, key: &str, durability: Durability) -> forebay_env::Task<Result<u64>> {
     let (store, key) = (store.clone(), key.to_owned());
@@ -285,6 +289,9 @@ async fn a_snapshot_during_which_a_directory_fails_is_not_used() {
     disks.iter().for_each(|disk| disk.hold_syncs(false));
     check_error(taking.join().await, ErrorKind::Failed, "a directory failed");
     assert_eq!(store.counters().snapshots, snapshots);
+    for disk in &disks {
+        assert_eq!(files(disk, "snapshot.new").await, Vec::<String>::new(), "it takes room that commits need");
+    }
     store.inner.snapshot().await.unwrap();
     assert_eq!(store.counters().snapshots, snapshots + 1, "what failed before is not in its way");
 }
@@ -461,7 +468,7 @@ async fn what_is_aborted_stays_so_when_the_log_that_says_it_is_reclaimed() {
         while !directory.segment(log).unwrap().is_sealed() {
             put(&store, "churn", &pattern(2, 900)).await;
         }
-        super::reclaim::reclaim_in(&store, healthy, log).await.unwrap();
+        reclaim_in(&store, healthy, log).await.unwrap();
     }
     drop(store);
     let store = try_open_all(&disks, two()).await.unwrap();
@@ -515,4 +522,91 @@ async fn what_is_aborted_is_cut_off() {
         let (same, longer): (Vec<_>, Vec<_>) = before.iter().zip(&after).partition(|(before, after)| before == after);
         assert_eq!((same.len(), longer.len()), (1, 1), "{bytes}: {before:?}, {after:?}");
     }
+}
+
+/// Two snapshots cover the log of the failed directory, and the log that first said what is aborted.
+#[tokio::test]
+async fn what_is_aborted_is_cut_off_behind_snapshots_too() {
+    for seed in 0..10 {
+        let disks = [MemoryDisk::default(), MemoryDisk::default()];
+        let length = |disk: &MemoryDisk| disk.contents("00000001.log").unwrap().len();
+        let mut before = Vec::new();
+        let store = with_failed_sync(&disks, async |store| {
+            before = disks.iter().map(length).collect();
+            let forget = (0..4).map(|index| Bytes::from(format!("before{index}"))).collect();
+            store.commit(Commit { forget, ..Commit::default() }, Durability::Fsync).await
+        })
+        .await;
+        let failed = store.inner.volumes.iter().position(|volume| volume.directory.failed().is_some()).unwrap();
+        for _ in 0..2 {
+            write_value(&store, "later", Some("value")).await;
+            store.inner.snapshot().await.unwrap();
+        }
+        drop(store);
+        if seed == 0 {
+            disks.iter().for_each(MemoryDisk::kill);
+            assert!(length(&disks[failed]) > before[failed], "all of it is there");
+        } else {
+            disks.iter().for_each(|disk| disk.power_loss(seed));
+        }
+        let store = try_open_all(&disks, two()).await.unwrap();
+        assert_eq!(length(&disks[failed]), before[failed], "seed {seed}");
+        // Its log can go like any other, and nothing remains of what was aborted.
+        reclaim_in(&store, failed, 1).await.unwrap();
+        drop(store);
+        for disk in &disks {
+            disk.kill();
+            let _only_one_has_it = disk.remove("snapshot").await;
+        }
+        let store = try_open_all(&disks, two()).await.unwrap();
+        for index in 0..4 {
+            assert_eq!(read(&store, &format!("before{index}")).await, Some(pattern(index, 100)), "seed {seed}");
+        }
+        assert_eq!(value(&store, "later").as_deref(), Some("value"));
+    }
+}
+
+/// The other log has written nothing in this process before the snapshot, so its sync alone would need no record.
+#[tokio::test]
+async fn a_log_that_is_not_begun_says_what_is_aborted() {
+    let disks = [MemoryDisk::default(), MemoryDisk::default()];
+    let length = |disk: &MemoryDisk| disk.contents("00000001.log").map_or(0, |log| log.len());
+    let store = try_open_all(&disks, two()).await.unwrap();
+    let append = |index: usize, until: Until| {
+        let draft = CommitBody { forget: vec![b"key".to_vec()], ..CommitBody::default() }.draft();
+        store.inner.volumes[index].log.append(vec![draft], until)
+    };
+    drop(append(0, Until::Synced).await.unwrap());
+    let before = length(&disks[0]);
+    disks[0].fail_syncs(1);
+    check_error(append(0, Until::Synced).await.map(drop), ErrorKind::Failed, "sync");
+    assert_eq!(length(&disks[1]), 0);
+    store.inner.snapshot().await.unwrap();
+    disks.iter().for_each(MemoryDisk::kill);
+    drop(store);
+    let _store = try_open_all(&disks, two()).await.unwrap();
+    assert_eq!(length(&disks[0]), before);
+}
+
+/// It is not at the end of its log, where a start could cut it off: another commit that waited for no sync follows it.
+#[tokio::test]
+async fn what_is_aborted_is_not_carried() {
+    let disk = MemoryDisk::default();
+    let store = open(&disk).await;
+    put(&store, "key", &pattern(1, 100)).await;
+    let log = &store.inner.volumes[0].log;
+    log.seal().await.unwrap();
+    // The tables do not show it, like a commit whose sync failed.
+    let forget = CommitBody { forget: vec![b"key".to_vec()], ..CommitBody::default() };
+    let appended = log.append(vec![forget.draft()], Until::Synced).await.unwrap();
+    let (segment, sequence) = (appended.locations[0].segment, appended.sequences[0]);
+    drop(appended);
+    store.inner.aborted.add([AbortBody { segment, first: sequence, last: sequence }]);
+    put(&store, "other", &pattern(2, 100)).await;
+    log.seal().await.unwrap();
+    reclaim_in(&store, 0, segment.number).await.unwrap();
+    drop(store);
+    let store = open(&disk).await;
+    assert_eq!(read(&store, "key").await, Some(pattern(1, 100)));
+    assert_eq!(read(&store, "other").await, Some(pattern(2, 100)));
 }

@@ -4,6 +4,7 @@ use futures::StreamExt;
 
 use super::*;
 use crate::memory::{MemoryUnderStore, Mood};
+use crate::under_store::pass_read;
 
 fn key() -> ObjectKey {
     ObjectKey::new("key").unwrap()
@@ -46,6 +47,22 @@ async fn an_open_circuit_sends_nothing_but_one_probe_and_closes_on_success() {
     clock.advance(Duration::from_secs(2));
     store.head(&key()).await.unwrap();
     store.head(&key()).await.unwrap();
+    assert!(!governor.is_open(Work::Read));
+}
+
+#[tokio::test]
+async fn reads_that_pass_through_open_the_circuit_and_stop_at_an_open_one() {
+    let (env, clock) = Env::simulated(1);
+    let governor = govern(&env, &settings(), None);
+    let passing = Passing { governor: Arc::clone(&governor), lane: Lane::Foreground, bucket: "a".to_owned() };
+    let pass = async |status: u16| pass_read(&passing, async move { status }, |status| *status).await;
+    for status in [404, 501, 500, 500, 502] {
+        assert_eq!(pass(status).await.expect("it is sent"), status, "clients get the answer as it is");
+    }
+    assert!(governor.is_open(Work::Read));
+    assert_eq!(pass(200).await.unwrap_err().kind, ErrorKind::Unavailable);
+    clock.advance(Duration::from_secs(2));
+    assert_eq!(pass(200).await.expect("it is the probe"), 200);
     assert!(!governor.is_open(Work::Read));
 }
 

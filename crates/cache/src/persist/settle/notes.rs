@@ -53,7 +53,7 @@ impl Worker {
                 tracing::warn!(%error, "could not record how much of cache.settle_time has passed: after a restart, uploads wait for it again");
                 // If a failed disk cannot record the note, its data should go where it is safe while it can be read. A
                 // full disk has changed nothing.
-                let now = self.env.clock.monotonic();
+                let now = self.env.clock.awake();
                 if error.kind == ErrorKind::SlowDown || !self.home.settle.earlier.lock().is_waited_out(now) {
                     return;
                 }
@@ -91,7 +91,7 @@ impl Worker {
     pub(crate) async fn note_answered(&self) -> Result<()> {
         // Must come first: from here on, a task that gets a key's lock sends nothing.
         self.home.settle.is_closed.store(true, Ordering::SeqCst);
-        let now = self.env.clock.monotonic();
+        let now = self.env.clock.awake();
         let is_answered =
             self.home.upload_locks.is_empty() && self.home.settle.unsettled.lock().values().all(|until| *until <= now);
         if !is_answered || !self.end_requests(now).await? {

@@ -33,6 +33,8 @@ pub(crate) enum Way {
     RefuseOnce(ErrorKind),
     /// GETs and reads of tags wait until the way is another.
     HoldReads,
+    /// GETs of ranges wait until the way is another.
+    HoldRanges,
     /// Reads get through, and their answers wait until the way is another; lists do not wait.
     HoldAnswers,
     /// Answers to lists wait until the way is another.
@@ -262,6 +264,9 @@ impl UnderStore for Gate {
     async fn get(&self, key: &ObjectKey, range: Option<ByteRange>, if_match: Option<&ETag>) -> Result<RemoteBody> {
         self.seen.lock().gets.push((key.as_str().to_owned(), range));
         self.pass(&Way::HoldReads).await;
+        if range.is_some() {
+            self.pass(&Way::HoldRanges).await;
+        }
         self.refused(key)?;
         let answer = self.inner.get(key, range, if_match).await;
         self.pass(&Way::HoldAnswers).await;

@@ -19,12 +19,15 @@ use forebay_env::clock::ManualClock;
 use forebay_env::disk::memory::MemoryDisk;
 use forebay_env::{Clock, Disk, Env, Random};
 use forebay_store::{Store, ValueWrite};
-use forebay_types::{BucketName, ETag, Generation, ObjectPath, Period, PolicyRule, StorageState, WriteMode};
+use forebay_types::{
+    BucketName, ETag, Generation, ObjectPath, Period, PolicyRule, StorageState, UserMetadata, WriteMode,
+};
 use forebay_ufs::BucketRoot;
 use forebay_ufs::memory::{Applied, MemoryUnderStore};
 use futures::{StreamExt, stream};
 use parking_lot::Mutex;
 use prometheus_client::registry::Registry;
+use tokio::sync::oneshot;
 
 use gate::{Gate, Way};
 
@@ -70,6 +73,19 @@ pub(crate) struct Others {
     pub(crate) ahead: Mutex<Vec<ValueWrite>>,
     /// The slots that are at home here since some have moved.
     pub(crate) moved: Mutex<Option<SlotSet>>,
+    /// Commits that remove this record are done, and get no answer.
+    pub(crate) unanswered: Mutex<Option<Bytes>>,
+    /// Ends the wait of the next scan of requests to the under store.
+    held_scan: Mutex<Option<oneshot::Receiver<()>>>,
+}
+
+impl Others {
+    /// Holds the next scan of the catalog for requests to the under store until the result is dropped.
+    pub(crate) fn hold_next_scan_of_requests(&self) -> oneshot::Sender<()> {
+        let (release, released) = oneshot::channel();
+        *self.held_scan.lock() = Some(released);
+        release
+    }
 }
 
 /// A name for the worker of a test.
@@ -100,6 +116,13 @@ impl Catalog for SharedCatalog {
             let problem = "the lease is over";
             return Err(forebay_catalog::Error::new(forebay_catalog::ErrorKind::Unavailable, problem));
         }
+        if let Some(others) = self.others.as_ref().filter(|_| from.starts_with(b"r/")) {
+            let held = others.held_scan.lock().take();
+            if let Some(released) = held {
+                // The sender is dropped.
+                let _ = released.await;
+            }
+        }
         self.inner.scan(from, to, limit).await
     }
 
@@ -120,7 +143,15 @@ impl Catalog for SharedCatalog {
             let problem = "other workers have changed something";
             return Err(forebay_catalog::Error::new(forebay_catalog::ErrorKind::Conflict, problem));
         }
-        self.inner.commit(transaction).await
+        let unanswered = self.others.as_ref().and_then(|others| others.unanswered.lock().clone());
+        let removes = |write: &ValueWrite| write.value.is_none() && Some(&write.key) == unanswered.as_ref();
+        let is_unanswered = transaction.writes.iter().any(removes);
+        let version = self.inner.commit(transaction).await?;
+        if is_unanswered {
+            let problem = "the answer is lost";
+            return Err(forebay_catalog::Error::new(forebay_catalog::ErrorKind::Unknown, problem));
+        }
+        Ok(version)
     }
 
     async fn watch(&self, key: &[u8]) -> forebay_catalog::Result<Watch> {
@@ -373,6 +404,18 @@ impl Bench {
     pub(crate) async fn put_if(&self, key: &str, body: impl Into<Bytes>, conditions: Conditions) -> Result<Written> {
         let body = incoming(body.into());
         self.cache.put(PutObject { path: path(key), body, attributes: Attributes::default(), conditions }).await
+    }
+
+    /// Writes an object whose metadata leaves no room for the stamp.
+    pub(crate) async fn put_without_stamp(
+        &self,
+        key: &str,
+        body: impl Into<Bytes>,
+        conditions: Conditions,
+    ) -> Result<Written> {
+        let user = UserMetadata::from([("long".to_owned(), "x".repeat(2000))]);
+        let (attributes, body) = (Attributes { user, ..Attributes::default() }, incoming(body.into()));
+        self.cache.put(PutObject { path: path(key), body, attributes, conditions }).await
     }
 
     pub(crate) async fn open_get(&self, key: &str, range: Option<RangeRequest>) -> Result<ObjectBody> {

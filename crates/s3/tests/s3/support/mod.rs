@@ -17,6 +17,7 @@ use forebay_env::{Disk, Env, Task};
 use forebay_s3::{Homes, S3Service, S3Settings};
 use forebay_store::Store;
 use forebay_types::{PolicyRule, WriteMode};
+use forebay_ufs::S3Target;
 use prometheus_client::registry::Registry;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
@@ -69,6 +70,24 @@ pub(crate) async fn start_with(change: impl FnOnce(&mut S3Settings)) -> Endpoint
 
 /// Starts a worker of a cluster, if there are other homes.
 pub(crate) async fn start_among(homes: Option<Arc<dyn Homes>>, change: impl FnOnce(&mut S3Settings)) -> Endpoint {
+    start_as(homes, None, vec![rule("/", WriteMode::Transient)], change).await
+}
+
+/// Starts an endpoint with these rules, before a bucket of an S3 endpoint.
+pub(crate) async fn start_before(behind: S3Target, policies: Vec<PolicyRule>) -> Endpoint {
+    start_as(None, Some(behind), policies, |_| {}).await
+}
+
+pub(crate) fn rule(path: &str, mode: WriteMode) -> PolicyRule {
+    PolicyRule { write_mode: Some(mode), ..PolicyRule::for_path(path) }
+}
+
+async fn start_as(
+    homes: Option<Arc<dyn Homes>>,
+    behind: Option<S3Target>,
+    policies: Vec<PolicyRule>,
+    change: impl FnOnce(&mut S3Settings),
+) -> Endpoint {
     let env = Env::real();
     let mut registry = Registry::default();
     let capacity = 256 << 20;
@@ -77,9 +96,8 @@ pub(crate) async fn start_among(homes: Option<Arc<dyn Homes>>, change: impl FnOn
         Store::open(env.clone(), vec![disk], forebay_store::Settings::new(vec![capacity]), None).await.expect("store");
     let catalog = Arc::new(EmbeddedCatalog::new(store.clone()));
     let asked = under_store::Asked::default();
-    let root = under_store::root(BUCKET, Arc::clone(&asked));
+    let root = under_store::root(BUCKET, Arc::clone(&asked), behind);
     let mounts = Mounts { mounts: Default::default(), root: Some(Arc::clone(&root)), background_root: Some(root) };
-    let policies = vec![PolicyRule { write_mode: Some(WriteMode::Transient), ..PolicyRule::for_path("/") }];
     let parts =
         Parts { env: env.clone(), store, catalog, mounts, settings: Default::default(), policies, others: None };
     let cache = Cache::open(parts, &mut registry).await.expect("cache");
@@ -108,15 +126,19 @@ impl Endpoint {
     }
 
     pub(crate) fn client(&self, key: &str, secret: &str) -> Client {
-        let config = aws_sdk_s3::Config::builder()
-            .behavior_version(BehaviorVersion::latest())
-            .region(Region::new("us-east-1"))
-            .endpoint_url(format!("http://{}", self.address))
-            .credentials_provider(Credentials::new(key, secret, None, None, "test"))
-            .force_path_style(true)
-            .build();
-        Client::from_conf(config)
+        client_of(self.address, key, secret)
     }
+}
+
+pub(crate) fn client_of(address: SocketAddr, key: &str, secret: &str) -> Client {
+    let config = aws_sdk_s3::Config::builder()
+        .behavior_version(BehaviorVersion::latest())
+        .region(Region::new("us-east-1"))
+        .endpoint_url(format!("http://{address}"))
+        .credentials_provider(Credentials::new(key, secret, None, None, "test"))
+        .force_path_style(true)
+        .build();
+    Client::from_conf(config)
 }
 
 /// The status of a call of the SDK, whether it went well or not.

@@ -10,7 +10,7 @@ use forebay_env::Requester;
 use forebay_types::{BucketName, ByteRange, ETag, ObjectInfo, ObjectKey, Tags};
 use forebay_ufs::{
     BucketInfo, BucketRoot, Condition, Error, ErrorKind, IsOurs, ListPage, ListRequest, RemoteBody, RemoteObject,
-    Result, Stored, UnderStore, Upload,
+    Result, S3Target, Stored, UnderStore, Upload,
 };
 use futures::StreamExt;
 use futures::stream;
@@ -26,13 +26,15 @@ pub(crate) const SILENT: &str = "silent-";
 /// For whom the under store was asked, since somebody looked.
 pub(crate) type Asked = Arc<Mutex<Vec<Requester>>>;
 
-pub(crate) fn root(bucket: &str, asked: Asked) -> Arc<dyn BucketRoot> {
-    Arc::new(Root { bucket: BucketName::new(bucket).expect("bucket"), asked })
+/// `behind` gets what passes through.
+pub(crate) fn root(bucket: &str, asked: Asked, behind: Option<S3Target>) -> Arc<dyn BucketRoot> {
+    Arc::new(Root { bucket: BucketName::new(bucket).expect("bucket"), asked, behind })
 }
 
 struct Root {
     bucket: BucketName,
     asked: Asked,
+    behind: Option<S3Target>,
 }
 
 #[async_trait]
@@ -55,7 +57,7 @@ impl BucketRoot for Root {
     }
 
     fn assume(&self, _name: &BucketName) -> Arc<dyn UnderStore> {
-        Arc::new(Bucket { asked: Arc::clone(&self.asked) })
+        Arc::new(Bucket { asked: Arc::clone(&self.asked), behind: self.behind.clone() })
     }
 
     fn label(&self) -> String {
@@ -65,6 +67,7 @@ impl BucketRoot for Root {
 
 struct Bucket {
     asked: Asked,
+    behind: Option<S3Target>,
 }
 
 fn theirs() -> RemoteObject {
@@ -129,6 +132,12 @@ impl UnderStore for Bucket {
 
     async fn sweep(&self, _age: Duration, _is_ours: IsOurs<'_>) -> Result<u64> {
         Ok(0)
+    }
+
+    /// Asked for requests that pass through.
+    fn s3(&self) -> Option<S3Target> {
+        self.note();
+        self.behind.clone()
     }
 
     fn label(&self) -> String {
