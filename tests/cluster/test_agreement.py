@@ -1,7 +1,11 @@
 """Workers of a cluster compare what all of them need alike, and tell operators what differs."""
 
+import subprocess
+
+import botocore.exceptions
 import pytest
 
+from harness.clients import boto
 from harness.cluster import wait_until_shared
 from harness.command_line import CommandLine
 from harness.faults import Clock
@@ -42,14 +46,8 @@ def problem(worker, of):
     return next(found["problem"] or "" for found in worker.ask("cluster")["workers"] if found["id"] == of)
 
 
-def test_other_settings_are_told_until_they_are_alike(cluster, tmp_path):
+def test_other_settings_are_told_until_they_are_alike(cluster):
     first, second = cluster.worker("w1"), cluster.worker("w2")
-    files = []
-    for worker in (first, second):
-        files.append(tmp_path / f"users-{worker.name}.toml")
-        files[-1].write_text(USERS.format(secret="one secret"))
-        files[-1].chmod(0o600)
-        add(worker, f'[server]\nusers_file = "{files[-1]}"\n')
     without = second.config.read_text()
     add(second, POLICY)
     first.start()
@@ -61,16 +59,66 @@ def test_other_settings_are_told_until_they_are_alike(cluster, tmp_path):
         # An answer that comes late is another problem for a moment.
         eventually("the problem", lambda: problem(worker, of=other) == f"other settings than {worker.name}: policy")
         assert problem(worker, of=worker.name) == ""
-    # A change of one file that is not one of the other: until it is made there, too.
-    files[1].write_text(USERS.format(secret="another secret"))
-    eventually("both", lambda: "policy, server.users_file (w2)" in title(first, "cluster-settings-differ"))
-    files[0].write_text(USERS.format(secret="another secret"))
-    eventually("one again", lambda: "users_file" not in title(first, "cluster-settings-differ"))
     assert second.stop() == 0
     second.config.write_text(without)
     second.start()
     eventually("no notice", lambda: not title(first, "cluster-settings-differ") and not title(second, "cluster-settings-differ"))
     assert differing(first) == {"settings": 0, "clock": 0}
+
+
+def users_files(tmp_path, workers, secret):
+    files = [tmp_path / f"users-{worker.name}.toml" for worker in workers]
+    for worker, file in zip(workers, files):
+        file.write_text(USERS.format(secret=secret))
+        file.chmod(0o600)
+        add(worker, f'[server]\nusers_file = "{file}"\n')
+    return files
+
+
+def lets_in(worker, secret):
+    try:
+        boto(worker, "ADA", secret).list_buckets()
+    except botocore.exceptions.ClientError as error:
+        code = error.response["Error"]["Code"]
+        assert code in ("SignatureDoesNotMatch", "AccessDenied"), error
+        return code == "AccessDenied"
+    return True
+
+
+def test_a_change_of_one_users_file_is_in_force_on_all_workers_and_stays(cluster, tmp_path):
+    first, second = cluster.worker("w1"), cluster.worker("w2")
+    files = users_files(tmp_path, [first, second], "one secret")
+    for worker in (first, second):
+        worker.start()
+    wait_until_shared([first, second])
+    files[0].write_text(USERS.format(secret="another secret"))
+    for worker in (first, second):
+        eventually("the new secret", lambda: lets_in(worker, "another secret"))
+        assert not lets_in(worker, "one secret")
+    eventually("a notice", lambda: "newest change, on worker w1" in title(second, "users-file-outdated"))
+    for worker in (first, second):
+        assert worker.stop() == 0
+    # The worker with the old file is the first.
+    for worker in (second, first):
+        worker.start()
+    wait_until_shared([first, second])
+    for worker in (first, second):
+        assert lets_in(worker, "another secret") and not lets_in(worker, "one secret")
+    # With another cluster key, the users stay as well.
+    for worker in (first, second):
+        assert worker.stop() == 0
+    key = tmp_path / "cluster.key"
+    key.write_text("k" * 64)
+    key.chmod(0o600)
+    options = ["--cluster-engine", cluster.etcd.engine, "--cluster-name", cluster.name, "--cluster-key-file", str(key)]
+    subprocess.run([first.binary, "cluster", "rekey", *options], check=True, capture_output=True, timeout=60)
+    for worker in (second, first):
+        worker.more = ["--cluster-key-file", str(key)]
+        worker.start()
+    wait_until_shared([first, second])
+    for worker in (first, second):
+        assert lets_in(worker, "another secret") and not lets_in(worker, "one secret")
+        assert not title(worker, "cluster-users-refused")
 
 
 @pytest.mark.slow("a difference is reported after several looks")

@@ -107,6 +107,38 @@ def test_a_disk_is_replaced_as_the_manual_says_and_nothing_is_lost(two, relay, l
         assert behind == bytes_of(key, content), key
 
 
+@pytest.mark.parametrize("ending", ["stop", "kill"])
+def test_changes_that_nobody_can_list_are_told_until_the_operator_has_looked(two, ending):
+    server = two(mode="TRANSIENT")
+    assert server.stop() == 0
+    server.start()
+    fill(Ledger(server), count=10)
+    getattr(server, ending)()
+    shutil.rmtree(server.second)
+    server.arguments += ["--forget-directory", missing_id(server)]
+    notice = lambda: [notice for notice in server.ask("notices") if notice["id"] == "changes-lost"]  # noqa: E731
+    marks = lambda: [*server.data.glob("changes-lost"), *server.second.glob("changes-lost")]  # noqa: E731
+    for _ in range(2):
+        server.start()
+        # What is raised at a start comes at once.
+        if ending == "kill":
+            eventually("the notice", notice)
+            (told,) = notice()
+            assert told["severity"] == "critical" and "changes since 20" in told["title"] and marks(), told
+        else:
+            assert not notice() and not marks()
+        assert server.stop() == 0
+    if ending == "kill":
+        server.start()
+        eventually("the notice", notice)
+        for mark in marks():
+            mark.unlink()
+        assert server.stop() == 0
+        server.start()
+        eventually("the first checks", lambda: not server.ask("overview")["checking"])
+        assert not notice()
+
+
 @pytest.mark.parametrize("mode", ["WRITE_BACK", "TRANSIENT"])
 @pytest.mark.parametrize("lost", ["data", "second"])
 def test_what_only_a_lost_disk_held_is_named_and_the_rest_is_there(two, relay, mode, lost):
@@ -265,6 +297,8 @@ def test_a_directory_that_is_removed_or_unmounted_while_the_server_runs_takes_no
         return any(str(server.second) in str(notice) and "unmounted" in str(notice) for notice in failed)
 
     eventually("a notice", told, 60)
+    (failed,) = [notice for notice in server.ask("notices") if notice["id"] == "directory-failed"]
+    assert "mount it again" in failed["cure"], failed
     assert not server.is_healthy()
     fill(ledger, count=20)
     ledger.check_keys()
@@ -277,6 +311,20 @@ def test_a_directory_that_is_removed_or_unmounted_while_the_server_runs_takes_no
     server.start()
     server.wait_until_drained()
     ledger.check_all()
+
+
+def test_a_refused_start_makes_no_directory_and_a_segment_that_it_left_empty_is_no_damage(two):
+    server = two()
+    assert server.stop() == 0
+    away = server.second.with_name("away")
+    server.second.rename(away)
+    missing_id(server)
+    assert not server.second.exists()
+    away.rename(server.second)
+    last = max(int(path.stem) for path in server.data.iterdir() if path.stem.isdecimal())
+    (server.data / f"{last + 1:08}.bulk").touch(mode=0o600)
+    server.start()
+    assert "the header of a segment is damaged" not in server.log.read_text()
 
 
 def test_one_directory_by_two_paths_is_told(two):

@@ -76,6 +76,11 @@ url = "s3://there-notices/below{place}"
 {keys}"not the secret"
 """
     server = start(Forebay(tmp_path / "server", config=config))
+    # Both wait for the first checks after the start.
+    shown = CommandLine(server).run("mounts")
+    assert shown.returncode == 1 and shown.stdout.count("unusable") == 2 and "not checked" not in shown.stdout, shown
+    health = CommandLine(server).run("health")
+    assert health.returncode == 1 and "NoSuchBucket" in health.stdout and "SignatureDoesNotMatch" in health.stdout, health
     missing = eventually("the notice of the bucket", lambda: notice(server, "bucket-missing"))
     assert "not-there-notices" in missing["subject"] and "NoSuchBucket" in missing["title"], missing
     wrong = eventually("the notice of the keys", lambda: notice(server, "credentials-refused"))
@@ -152,8 +157,8 @@ def test_a_full_directory_under_store_is_told_with_its_reason(start, tmp_path):
         reason = "No space left on device"
         eventually("the reason in the log", lambda: reason in server.log.read_text())
         eventually("the reason beside the mount", lambda: reason in CommandLine(server).run("mounts").stdout)
-        told = eventually("the notice", lambda: notice(server, "under-store-unreachable"))
-        assert reason in told["title"], told
+        told = eventually("the notice", lambda: notice(server, "under-store-full"))
+        assert reason in told["title"] and str(place.at) in told["subject"], told
     finally:
         server.kill()
         place.detach()

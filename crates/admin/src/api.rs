@@ -2,6 +2,7 @@
 
 use async_trait::async_trait;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use forebay_cache::Status;
 use forebay_types::{ExplainedSetting, PolicyChange, PolicyRule};
@@ -52,9 +53,34 @@ pub struct Notice {
 #[derive(Debug, Clone, Default)]
 pub struct Notices {
     present: Arc<RwLock<Vec<Notice>>>,
+    /// Watchers that have not finished their first round.
+    first_rounds: Arc<AtomicUsize>,
+}
+
+/// The first round of a watcher. It ends when this is dropped.
+#[derive(Debug)]
+pub struct FirstRound {
+    open: Arc<AtomicUsize>,
+}
+
+impl Drop for FirstRound {
+    fn drop(&mut self) {
+        self.open.fetch_sub(1, Ordering::Release);
+    }
 }
 
 impl Notices {
+    /// A watcher begins. Until it drops this, notices of its first round may be missing.
+    pub fn first_round(&self) -> FirstRound {
+        self.first_rounds.fetch_add(1, Ordering::Relaxed);
+        FirstRound { open: Arc::clone(&self.first_rounds) }
+    }
+
+    /// Whether a watcher has not finished its first round.
+    pub fn is_checking(&self) -> bool {
+        self.first_rounds.load(Ordering::Acquire) > 0
+    }
+
     /// Adds a notice, or replaces the one of the same id and subject, whose `since_ms` stays.
     /// Says whether it is new.
     pub fn raise(&self, notice: Notice) -> bool {
@@ -173,6 +199,9 @@ pub struct Overview {
     pub now_ms: u64,
     pub status: Status,
     pub notices: Vec<Notice>,
+    /// The first checks after the start are not complete: notices may be missing.
+    #[serde(default)]
+    pub checking: bool,
     /// The newest sample, once there is one.
     pub sample: Option<Sample>,
     /// Seconds until the backlog is empty, at the rates of the last minute; absent while it grows or is empty.
@@ -207,6 +236,9 @@ pub struct UnderStoreStatus {
     pub concurrency_limit: u32,
     pub concurrency_max: u32,
     pub running: u32,
+    /// How long requests have been in flight without an answer to any of them.
+    #[serde(default)]
+    pub silent_ms: Option<u64>,
     /// Since the start.
     pub calls: u64,
     pub errors: u64,
@@ -214,8 +246,15 @@ pub struct UnderStoreStatus {
     /// The last error, in one line, and when it was.
     pub last_error: Option<String>,
     pub last_error_ms: Option<u64>,
-    /// Why it can't be used, in one line, as the last probe found it: at the start, and after requests that failed.
+    /// Why it can't be used, in one line, as the last probe found it: at the start, after requests that failed, and
+    /// while requests are not answered.
     pub problem: Option<String>,
+    /// The id of the problem's notice, such as `under-store-unreachable`.
+    #[serde(default)]
+    pub problem_id: Option<String>,
+    /// The probe at the start has not ended: there may be a problem.
+    #[serde(default)]
+    pub checking: bool,
     /// 0 is no limit.
     pub requests_per_second_max: u32,
     pub upload_bandwidth_max: u64,

@@ -49,7 +49,7 @@ use prometheus_client::registry::Registry;
 use tokio_rustls::TlsAcceptor;
 use utoipa::openapi::OpenApi;
 
-pub use api::{Cluster, ConfigurationEntry, LeavingRefused, Notice, Notices, Severity, UnderStores};
+pub use api::{Cluster, ConfigurationEntry, FirstRound, LeavingRefused, Notice, Notices, Severity, UnderStores};
 use persist::Persisting;
 use sampler::Sampler;
 pub use server::run;

@@ -20,12 +20,15 @@ pub(crate) async fn show_overview(
     Parameters(Nothing {}): Parameters<Nothing>,
 ) -> Answer<Json<Overview>> {
     let running = caller.may_administer("/")?;
+    // Before the notices: what the last check finds belongs to them.
+    let checking = running.notices.is_checking();
     Ok(Json(Overview {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         started_ms: admin.started_ms(),
         now_ms: admin.env().clock.unix_ms(),
         status: running.cache.status(),
         notices: running.notices.all(),
+        checking,
         sample: admin.sampler().newest(),
         drain_seconds: admin.sampler().drain_seconds(),
     }))

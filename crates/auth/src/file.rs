@@ -36,7 +36,7 @@ struct UserEntry {
 }
 
 /// The users of a file, and the grants of requests without a signature.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(crate) struct Parsed {
     pub(crate) users: Vec<User>,
     pub(crate) anonymous: Vec<Grant>,

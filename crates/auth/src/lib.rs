@@ -15,6 +15,7 @@
 //! allow = ["read"]
 //! ```
 
+mod document;
 mod file;
 #[cfg(feature = "fuzz")]
 #[doc(hidden)]
@@ -25,6 +26,7 @@ mod user;
 mod users;
 mod watch;
 
+pub use document::Document;
 pub use file::InvalidFile;
 pub use grant::{Action, Grant};
 pub use secret::{Secret, equal_in_constant_time};

@@ -8,6 +8,7 @@ use std::time::Duration;
 use forebay_env::{Clock, Env, Task};
 use parking_lot::RwLock;
 
+use crate::document::Document;
 use crate::file::{InvalidFile, Parsed};
 use crate::grant::{Action, Grant};
 use crate::secret::Secret;
@@ -60,7 +61,7 @@ impl Users {
         });
         let file = file.map(|file| WatchedFile::new(file, root.access_key.clone()));
         let parsed = match &file {
-            Some(file) => file.load()?,
+            Some(file) => file.load()?.parsed.clone(),
             None => Parsed::default(),
         };
         let table = RwLock::new(Arc::new(Table::new(&root, parsed)));
@@ -87,19 +88,65 @@ impl Users {
 
     /// What the users file holds that is in force. `None` without such a file.
     pub fn file_counts(&self) -> Option<FileCounts> {
-        self.shared.file.as_ref()?;
-        let table = self.shared.table.read();
-        // The root user is there, too.
-        let users = table.by_access_key.len() - 1;
-        Some(FileCounts { users, anonymous_grants: table.anonymous.grants.len() })
+        let Document { parsed, .. } = &*self.file()?;
+        Some(FileCounts { users: parsed.users.len(), anonymous_grants: parsed.anonymous.len() })
     }
 
     /// Reads the file now. Returns whether anything changed. After an error, the users stay as they were.
     pub fn reload(&self) -> Result<bool, InvalidFile> {
-        let Some(file) = &self.shared.file else { return Ok(false) };
-        let Some(parsed) = file.load_if_changed()? else { return Ok(false) };
-        *self.shared.table.write() = Arc::new(Table::new(&self.shared.root, parsed));
-        Ok(true)
+        let document = self.read()?;
+        if let Some(document) = &document {
+            self.set(document);
+        }
+        Ok(document.is_some())
+    }
+
+    fn read(&self) -> Result<Option<Arc<Document>>, InvalidFile> {
+        self.shared.file.as_ref().map_or(Ok(None), WatchedFile::load_if_changed)
+    }
+
+    /// Reads the file now, and returns what it holds if that has changed. It is not in force before [`Users::set`]. A
+    /// bad file is reported once, and [`Users::refusal`] shows it until it is corrected.
+    pub fn look(&self) -> Option<Arc<Document>> {
+        let result = self.read();
+        let mut refusal = self.shared.refusal.write();
+        match result {
+            Ok(None) => None,
+            Ok(Some(document)) => {
+                *refusal = None;
+                Some(document)
+            }
+            Err(error) => {
+                if refusal.as_ref() != Some(&error) {
+                    tracing::error!(%error, "users file refused, the users stay as they were");
+                    *refusal = Some(error);
+                }
+                None
+            }
+        }
+    }
+
+    /// What the file held when it was read last without a mistake. `None` without a file.
+    pub fn file(&self) -> Option<Arc<Document>> {
+        self.shared.file.as_ref()?.valid()
+    }
+
+    /// What a text in the format of the file holds.
+    ///
+    /// # Errors
+    /// What is wrong with it, in one line that contains no secret.
+    pub fn document(&self, text: &str) -> Result<Document, String> {
+        Document::parse(text, &self.shared.root.access_key)
+    }
+
+    /// Brings other users into force.
+    pub fn set(&self, document: &Document) {
+        *self.shared.table.write() = Arc::new(Table::new(&self.shared.root, document.parsed.clone()));
+    }
+
+    /// The number of users in force beside the root user.
+    pub fn count(&self) -> usize {
+        self.shared.table.read().count()
     }
 
     /// Why the file is refused, while it is and the users are those of before.
@@ -128,26 +175,20 @@ impl Table {
         });
         Self { by_access_key, anonymous, digest }
     }
+
+    /// Without the root user, who is there, too.
+    fn count(&self) -> usize {
+        self.by_access_key.len() - 1
+    }
 }
 
 /// Checks the file for ever. A bad file leaves the users as they were.
 async fn watch(clock: Arc<dyn Clock>, users: Users) {
     loop {
         clock.sleep(WATCH_PERIOD).await;
-        let result = users.reload();
-        let mut refusal = users.shared.refusal.write();
-        match result {
-            Ok(true) => {
-                *refusal = None;
-                let users = users.file_counts().map_or(0, |counts| counts.users);
-                tracing::info!(users, "users file read again");
-            }
-            Ok(false) => {}
-            Err(error) if refusal.as_ref() == Some(&error) => {}
-            Err(error) => {
-                tracing::error!(%error, "users file refused, the users stay as they were");
-                *refusal = Some(error);
-            }
+        if let Some(document) = users.look() {
+            users.set(&document);
+            tracing::info!(users = users.count(), "users file read again");
         }
     }
 }

@@ -19,11 +19,10 @@ use forebay_store::Object;
 use forebay_types::Generation;
 
 pub(crate) use damaged::DamagedCopies;
-pub(crate) use fetch::FETCHES_MAX;
 pub(crate) use held::HeldCopies;
 pub(crate) use send::Replicated;
 pub(crate) use sent::SentCopies;
-pub(crate) use wanted::{Awaited, WantedCopies};
+pub(crate) use wanted::{Awaited, FETCHES_MAX, WantedCopies};
 
 /// A generation of a key: what one worker has a copy of, and another one may have, too.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]

@@ -124,6 +124,19 @@ impl Error {
         Self { kind, context: context.into(), object: None, retry_after: None, detail: None, source: None }
     }
 
+    /// Whether the disks of the cache have no room for what was to be stored.
+    pub fn is_disk_full(&self) -> bool {
+        use forebay_store::ErrorKind as Store;
+        let mut cause = std::error::Error::source(self);
+        while let Some(error) = cause {
+            if let Some(error) = error.downcast_ref::<forebay_store::Error>() {
+                return matches!(error.kind, Store::Full | Store::NeverFits);
+            }
+            cause = error.source();
+        }
+        false
+    }
+
     pub(crate) fn moved(path: &ObjectPath) -> Self {
         Self::new(ErrorKind::Moved, format!("{path} moves between workers at present; try again"))
     }
@@ -144,6 +157,16 @@ impl Error {
     pub(crate) fn is_commit_in_doubt(&self) -> bool {
         let cause = self.source.as_deref().and_then(|source| source.downcast_ref::<forebay_catalog::Error>());
         cause.is_some_and(|cause| cause.kind == forebay_catalog::ErrorKind::Unknown)
+    }
+
+    /// What keeps the under store from taking the write, in words for clients.
+    pub fn why_under_store_takes_none(&self) -> Option<&'static str> {
+        let cause = self.source.as_deref().and_then(|source| source.downcast_ref::<forebay_ufs::Error>())?;
+        match cause.kind {
+            forebay_ufs::ErrorKind::NoSpace => Some("has no space left"),
+            forebay_ufs::ErrorKind::ReadOnly => Some("is read-only"),
+            _ => None,
+        }
     }
 
     /// For a read: if the under store cannot have such names, the object does not exist.
@@ -236,7 +259,9 @@ impl From<forebay_ufs::Error> for Error {
             Ufs::Conflict => ErrorKind::Conflict,
             Ufs::Throttled => ErrorKind::SlowDown,
             // The clients have the permissions. An operator must fix this, and clients should retry.
-            Ufs::Unavailable | Ufs::Ambiguous | Ufs::Credentials => ErrorKind::Unavailable,
+            Ufs::Unavailable | Ufs::Ambiguous | Ufs::Credentials | Ufs::NoSpace | Ufs::ReadOnly => {
+                ErrorKind::Unavailable
+            }
             Ufs::Denied => ErrorKind::AccessDenied,
             Ufs::Unsupported => ErrorKind::NotImplemented,
             Ufs::Invalid | Ufs::InvalidStorageClass => ErrorKind::InvalidArgument,

@@ -599,7 +599,7 @@ impl Cache {
                     tracing::warn!(%error, "could not record that no request is in flight: after the next start, uploads wait for cache.settle_time");
                 }
                 let (home, catalog) = (&self.worker.home, self.worker.catalog.as_ref());
-                if let Err(error) = home.validity.note(catalog, |copy| home.odd_etags.is_doubtful(copy)).await {
+                if let Err(error) = home.validity.note(catalog).await {
                     tracing::debug!(%error, "could not note what is known of the under stores");
                 }
             };

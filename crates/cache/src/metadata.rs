@@ -30,6 +30,27 @@ pub(crate) struct Annex {
     pub(crate) checksums: Option<ChecksumNames>,
 }
 
+/// A version that the under store has, as the clean copy or the answer to the upload shows it.
+pub(crate) struct CleanVersion {
+    pub(crate) generation: Generation,
+    /// As clients see it.
+    pub(crate) etag: ETag,
+    pub(crate) remote_etag: ETag,
+}
+
+impl CleanVersion {
+    /// Whether the under store's ETag is not that of the bytes. Of an object in several parts, nothing is known.
+    pub(crate) fn is_odd(&self) -> bool {
+        self.etag.md5().is_some() && self.etag.md5() != self.remote_etag.md5()
+    }
+
+    /// Whether a gateway may have made the ETag up. An ETag of another form is that of an object in several parts, or
+    /// of an under store whose ETags are no MD5s.
+    pub(crate) fn may_be_made_up(&self) -> bool {
+        self.is_odd() && self.remote_etag.md5().is_some()
+    }
+}
+
 /// An annex as stored on disk and in the store's memory. There is one per object, and most tags are MD5s.
 #[derive(Serialize, Deserialize)]
 struct PackedAnnex {

@@ -66,6 +66,14 @@ impl Tasks {
 }
 
 impl Cache {
+    /// What [`Cache::open`] checks first. Changes nothing.
+    ///
+    /// # Errors
+    /// `NoSuchBucket` as there; whatever the catalog answers.
+    pub async fn check_buckets(catalog: &dyn Catalog, mounts: &Mounts) -> Result<()> {
+        stranded::check(catalog, mounts).await
+    }
+
     /// Loads the catalog and starts persistence, eviction and the sweeper of leftovers.
     ///
     /// # Errors

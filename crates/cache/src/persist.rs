@@ -8,6 +8,7 @@ pub(crate) mod backlog;
 mod conditional_writes;
 mod events;
 mod odd_etags;
+mod outcome;
 mod queue;
 pub(crate) mod refusals;
 pub(crate) mod settle;
@@ -31,6 +32,7 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 pub(crate) use conditional_writes::ConditionalWrites;
 pub(crate) use events::PersistEvents;
 pub(crate) use odd_etags::OddEtags;
+use outcome::Done;
 pub(crate) use queue::{Backoff, Blame, Entry, LARGE_BYTES, LARGE_UPLOADS_MAX, Pause, Queue};
 pub(crate) use source::StoreSource;
 use source::{LeasedSource, is_sound};
@@ -132,17 +134,6 @@ pub(crate) enum Left {
     Refused,
 }
 
-/// The result of a successful request to the under store.
-enum Done {
-    /// The under store holds this generation with this ETag.
-    Stored(ETag),
-    Deleted,
-    /// Somebody else has changed the object since its state was known. Our version stays here and is not uploaded.
-    Conflict,
-    /// The under store holds a newer write of ours, whose record here is lost: see [`crate::read::stale_records`].
-    Superseded,
-}
-
 /// What [`Worker::record_outcome`] records.
 struct Outcome {
     done: Done,
@@ -218,10 +209,13 @@ impl Worker {
                 // Local damage and local changes are not refusals. An object that alone gets no answer counts as
                 // refused.
                 let is_told = error.kind.is_invalid()
-                    || matches!(error.kind, UfsKind::Unsupported | UfsKind::Unavailable | UfsKind::Ambiguous);
+                    || matches!(error.kind, UfsKind::Unsupported | UfsKind::Unavailable | UfsKind::Ambiguous)
+                    || matches!(error.kind, UfsKind::NoSpace | UfsKind::ReadOnly);
                 let blame = match error.kind {
                     UfsKind::Throttled => Blame::Throttling,
-                    UfsKind::Unavailable | UfsKind::Ambiguous => Blame::UnderStore,
+                    UfsKind::Unavailable | UfsKind::Ambiguous | UfsKind::NoSpace | UfsKind::ReadOnly => {
+                        Blame::UnderStore
+                    }
                     UfsKind::Denied | UfsKind::Credentials | UfsKind::NoBucket => Blame::Access,
                     UfsKind::NotFound
                     | UfsKind::AlreadyExists
@@ -416,7 +410,7 @@ impl Worker {
         self.home.fence.advance(path);
         let stored = if let Done::Stored(etag) = &done { Some(etag.clone()) } else { None };
         let outcome = Outcome { done, before, noted, may_wait };
-        if let Err(error) = self.record_outcome(path, record, outcome).await {
+        if let Err(error) = self.record_outcome(path, record, &mount, outcome).await {
             if stored.is_some() {
                 self.home.settle.unrecorded(path, record, stored);
             }
@@ -757,7 +751,7 @@ impl Worker {
             Err(error) if error.kind == UfsKind::NotFound => return Ok(ActualVersion::Nothing),
             Err(error) => return Err(PersistError::UnderStore(error)),
         };
-        if self.home.odd_etags.is_base(&record.base, &remote) {
+        if self.home.odd_etags.is_base(record, &remote) {
             return Ok(ActualVersion::Replaceable(remote.remote_etag));
         }
         if remote.stamp.is_none()
@@ -774,12 +768,10 @@ impl Worker {
         &self,
         path: &ObjectPath,
         sent: &ObjectRecord,
+        mount: &Mount,
         Outcome { done, before, noted, may_wait }: Outcome,
     ) -> Result<()> {
         let _lock = self.lock_key(path).await?;
-        if let Done::Stored(etag) = &done {
-            self.home.odd_etags.note(sent.generation, &sent.etag, etag);
-        }
         let current = self.current(path).await?;
         let is_concerned = |now: &&ObjectRecord| now.generation == sent.generation || current.waits();
         let Some(now) = current.record.as_ref().filter(is_concerned) else {
@@ -810,14 +802,8 @@ impl Worker {
                     (None, LocalChange { forget: vec![Self::store_key(path)], ..LocalChange::default() })
                 }
             },
-            false => {
-                let may_have_condition = self.home.conditional_writes.may_have(now);
-                let rebased = rebased(now, done, sent, &self.home.odd_etags);
-                if may_have_condition {
-                    self.home.conditional_writes.note(&rebased);
-                }
-                (Some(rebased), LocalChange::default())
-            }
+            // Boxed: this is rare, and would make the future of every upload larger.
+            false => (Some(self.rebased(path, now, done, sent, mount).boxed().await), LocalChange::default()),
         };
         // Durable, although a loss would only repeat a request: a write that bypasses the catalog (WRITE_THROUGH) must
         // not be followed by an older dirty version after a crash. No client waits for these commits, so they share a
@@ -826,6 +812,7 @@ impl Worker {
         let transaction = Transaction { writes, local, may_wait, ..Transaction::default() };
         self.change_record(path, &current, after.as_ref(), transaction).await?;
         self.home.settle.recorded(path);
+        self.home.odd_etags.forget_base(sent.dirty_since);
         if unchanged {
             self.home.validity.mark_valid(sent.generation);
         }
@@ -898,21 +885,6 @@ fn found(record: &ObjectRecord, remote: RemoteObject) -> ActualVersion {
         (_, Base::Unknown) => ActualVersion::Replaceable(remote_etag),
         (_, Base::Absent | Base::Present(_)) => ActualVersion::Foreign,
     }
-}
-
-/// The record of a key that was overwritten while an earlier generation was in flight.
-fn rebased(now: &ObjectRecord, done: Done, sent: &ObjectRecord, odd_etags: &OddEtags) -> ObjectRecord {
-    let base = match done {
-        Done::Stored(etag) => odd_etags.base(sent.generation, etag, now.generation),
-        Done::Deleted => Base::Absent,
-        // Who wrote this version did not know of theirs either.
-        Done::Conflict => {
-            odd_etags.carry(now.dirty_since, now.generation);
-            now.base.clone()
-        }
-        Done::Superseded => Base::Unknown,
-    };
-    ObjectRecord { base, dirty_since: now.generation, dirty_since_ms: now.last_modified_ms, ..now.clone() }
 }
 
 /// Reads continue to return our version, and the under store keeps the other. The next write of the key ends the

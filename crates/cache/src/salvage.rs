@@ -115,7 +115,8 @@ impl Salvage<'_> {
         self.salvaged.failed += 1;
         refused(path, &error);
         // The others would get the same answer.
-        if matches!(error.kind, UfsKind::Denied | UfsKind::Unavailable | UfsKind::NoBucket) {
+        let is_for_all = matches!(error.kind, UfsKind::Denied | UfsKind::Unavailable | UfsKind::NoBucket);
+        if is_for_all || matches!(error.kind, UfsKind::NoSpace | UfsKind::ReadOnly) {
             self.salvaged.stopped = Some(error);
         }
     }

@@ -4,6 +4,7 @@ pub(crate) mod change;
 pub(crate) mod copy;
 pub(crate) mod delete;
 pub(crate) mod digests;
+mod dropped;
 pub(crate) mod passing;
 pub(crate) mod permits;
 pub(crate) mod put;

@@ -10,6 +10,7 @@
 //! | `p/{upload id}/{number, five digits}` | [`PartRecord`]: one of its parts |
 //! | `policy` | [`PolicyRecord`]: the path policies |
 //! | `policy/{revision, twenty digits}` | [`PolicyVersionRecord`]: a version of them |
+//! | `users` | [`UsersRecord`]: the users of all workers of a cluster, encrypted |
 //! | `copies_of` | where the buckets were at the last start of a worker: its clean copies are from there |
 //! | `configured_policies` | [`ConfiguredPolicies`]: the rules of a worker's configuration at its last start; only in a cluster |
 //! | `cj/{job id}` | a job of an operator for all workers of a cluster, in the words of the cache |
@@ -31,6 +32,7 @@ mod part;
 mod policy;
 mod scope;
 mod upload;
+mod users;
 mod wanted;
 
 use bytes::Bytes;
@@ -46,6 +48,7 @@ pub use part::PartRecord;
 pub use policy::{ConfiguredPolicies, PolicyRecord, PolicyVersionRecord};
 pub use scope::{RANGES_BESIDE_PATHS, Scope, path_hash, scope, stable_hash, upload_hash, upload_id};
 pub use upload::{CompletedUpload, UploadRecord};
+pub use users::UsersRecord;
 pub use wanted::{WantedBytes, wanted_bytes};
 
 use crate::{Error, ErrorKind, Result};

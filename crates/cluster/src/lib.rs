@@ -38,7 +38,7 @@ pub use identity::{ClusterIdentity, check_alone, has_joined};
 pub use layout::{UNDER_STORES_KEY, WorkerId, parse_path_record_key, path_records_range};
 pub use leaving::{LeavingError, LeavingResult};
 pub use member_record::Addresses;
-pub use new_key::{KeyReplacement, replace_key};
+pub use new_key::{KeyReplacement, Reseal, replace_key};
 pub use ownership::addresses_told;
 pub use placement::Placement;
 pub use under_stores::{OtherUnderStores, other_under_stores};

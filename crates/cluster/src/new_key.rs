@@ -10,11 +10,18 @@ use forebay_store::ValueWrite;
 use crate::cluster_settings::ClusterSettings;
 use crate::failure_detector::{FailureDetector, START_MAX, Sign};
 use crate::identity::ClusterIdentity;
-use crate::layout::{IDENTITY_KEY, WorkerId, worker_key};
+use crate::layout::{IDENTITY_KEY, SHARED_PREFIX, WorkerId, worker_key};
 use crate::ownership::workers;
 use crate::retry::tried;
+use crate::shared_revision::Revision;
 use crate::stream::WRITES_MAX;
 use crate::worker_record::{WorkerRecord, WorkerState};
+
+/// Makes of the record of the users one that is encrypted with the new key. `None`: it stays as it is.
+pub type Reseal<'a> = &'a (dyn Fn(&[u8]) -> Option<Bytes> + Send + Sync);
+
+/// The key itself, the users, and the revision of shared records.
+const KEY_WRITES: usize = 3;
 
 /// The result of [`replace_key`].
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -30,18 +37,25 @@ pub enum KeyReplacement {
 }
 
 /// Replaces the key with the fingerprint `old` by one with the fingerprint `new`, which only the workers have. A worker
-/// that may have ended is waited for, for a lease, and does not come back after it.
+/// that may have ended is waited for, for a lease, and does not come back after it. What is encrypted with the key is
+/// replaced in the same transaction.
 ///
 /// # Errors
 /// `Corrupt` for records that can't be decoded; whatever the engine answers again and again. Another try is safe.
-pub async fn replace_key(env: &Env, engine: &dyn Engine, old: &str, new: &str) -> Result<KeyReplacement> {
+pub async fn replace_key(
+    env: &Env,
+    engine: &dyn Engine,
+    old: &str,
+    new: &str,
+    reseal: Reseal<'_>,
+) -> Result<KeyReplacement> {
     let cluster = tried(env, || ClusterSettings::present(engine)).await?;
     let lease = Duration::from_millis(cluster.lease_ms);
     let mut detector = FailureDetector::new(lease);
     let until = env.clock.monotonic() + START_MAX.max(2 * lease);
     loop {
         let is_over = env.clock.monotonic() >= until;
-        match try_to_replace(env, engine, &mut detector, old, new).await {
+        match try_to_replace(env, engine, &mut detector, (old, new), reseal).await {
             Ok(None) => continue,
             Ok(Some(KeyReplacement::Runs { is_sure: false, .. })) if !is_over => {}
             Ok(Some(outcome)) => return Ok(outcome),
@@ -59,8 +73,8 @@ async fn try_to_replace(
     env: &Env,
     engine: &dyn Engine,
     detector: &mut FailureDetector,
-    old: &str,
-    new: &str,
+    (old, new): (&str, &str),
+    reseal: Reseal<'_>,
 ) -> Result<Option<KeyReplacement>> {
     let Some(found) = engine.get(IDENTITY_KEY).await? else { return Ok(Some(KeyReplacement::OtherKey)) };
     let identity: ClusterIdentity = records::decode_json("cluster identity", &found.value)?;
@@ -92,13 +106,20 @@ async fn try_to_replace(
         return Ok(Some(KeyReplacement::Done));
     }
     // With more workers to end than a transaction takes, the key is replaced after them.
-    let is_last = ended.len() < WRITES_MAX;
-    ended.truncate(WRITES_MAX - 1);
+    let is_last = ended.len() <= WRITES_MAX - KEY_WRITES;
+    ended.truncate(WRITES_MAX - KEY_WRITES);
     let (mut checks, mut writes): (Vec<_>, Vec<_>) = ended.into_iter().unzip();
     let key = Bytes::from_static(IDENTITY_KEY);
     checks.push(Check { key: key.clone(), version: Some(found.version) });
     if is_last && !is_replaced {
         writes.push(ValueWrite { key, value: Some(records::encode_json(&identity.with_key(new))) });
+        let revision = Revision::read(engine).await?;
+        let users: Bytes = [SHARED_PREFIX, records::USERS_KEY].concat().into();
+        // Of this revision, or the transaction fails.
+        checks.push(revision.check());
+        if let Some(value) = engine.get(&users).await?.and_then(|found| reseal(&found.value)) {
+            writes.extend([ValueWrite { key: users, value: Some(value) }, revision.write_next()]);
+        }
     }
     engine.commit(&checks, &writes).await?;
     Ok(None)
@@ -127,8 +148,32 @@ mod tests {
     /// The result, and after which time.
     async fn replace(ground: &Ground, old: &'static str, new: &'static str) -> (KeyReplacement, Duration) {
         let (env, engine, begun) = (ground.env.clone(), ground.engine(), ground.clock.monotonic());
-        let replaced = ground.wait(async move { replace_key(&env, engine.as_ref(), old, new).await }).await;
+        let replaced = ground.wait(async move { replace_key(&env, engine.as_ref(), old, new, &resealed).await }).await;
         (replaced.expect("the engine answers"), ground.clock.monotonic() - begun)
+    }
+
+    fn resealed(users: &[u8]) -> Option<Bytes> {
+        (users == b"with the old key").then(|| Bytes::from_static(b"with the new key"))
+    }
+
+    /// Workers that have read them must not take the earlier ones for current.
+    #[tokio::test]
+    async fn users_are_encrypted_with_the_new_key_from_then_on() {
+        for (before, after) in [("with the old key", "with the new key"), ("unreadable", "unreadable")] {
+            let ground = ground().await;
+            let users = ValueWrite { key: Bytes::from_static(b"shared/users"), value: Some(before.into()) };
+            ground.engine.commit(&[], &[users]).await.unwrap();
+            let shown = Revision::read(ground.engine().as_ref()).await.unwrap();
+            assert_eq!(replace(&ground, "wrong", "new").await.0, KeyReplacement::OtherKey);
+            assert_eq!(ground.engine.value("shared/users").await.as_deref(), Some(before));
+            assert_eq!(replace(&ground, "old", "new").await.0, KeyReplacement::Done);
+            assert_eq!(ground.engine.value("shared/users").await.as_deref(), Some(after));
+            let now = Revision::read(ground.engine().as_ref()).await.unwrap();
+            assert_eq!(now != shown, before != after, "{before}");
+            // Another try changes nothing more.
+            assert_eq!(replace(&ground, "new", "new").await.0, KeyReplacement::Done);
+            assert_eq!(ground.engine.value("shared/users").await.as_deref(), Some(after));
+        }
     }
 
     async fn identity(ground: &Ground) -> ClusterIdentity {

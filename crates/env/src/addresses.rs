@@ -11,6 +11,8 @@ use parking_lot::Mutex;
 #[derive(Clone)]
 pub struct Addresses {
     most: usize,
+    /// What a connection of an address counts for.
+    counts_for: fn(IpAddr) -> IpAddr,
     /// Addresses without a connection are not in the table.
     open: Arc<Mutex<HashMap<IpAddr, usize>>>,
 }
@@ -22,13 +24,19 @@ pub struct AddressPermit {
 }
 
 impl Addresses {
+    /// Limits subscribers: a /64 of IPv6 counts as one address.
     pub fn new(most: usize) -> Self {
-        Self { most, open: Arc::default() }
+        Self { most, counts_for: subscriber, open: Arc::default() }
+    }
+
+    /// Limits machines: each address of IPv6 counts on its own. Many machines of one network share a /64.
+    pub fn exact(most: usize) -> Self {
+        Self { most, counts_for: machine, open: Arc::default() }
     }
 
     /// `None` when the address has as many connections as it may.
     pub fn enter(&self, peer: IpAddr) -> Option<AddressPermit> {
-        let address = subscriber(peer);
+        let address = (self.counts_for)(peer);
         let mut open = self.open.lock();
         let count = open.entry(address).or_default();
         if *count >= self.most {
@@ -58,6 +66,10 @@ fn subscriber(peer: IpAddr) -> IpAddr {
     }
 }
 
+fn machine(peer: IpAddr) -> IpAddr {
+    peer.to_canonical()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -82,5 +94,14 @@ mod tests {
         assert_eq!(of("2001:db8::1"), of("2001:db8::ffff:2"));
         assert_ne!(of("2001:db8::1"), of("2001:db8:0:1::1"));
         assert_eq!(of("::ffff:10.0.0.1"), of("10.0.0.1"));
+    }
+
+    #[test]
+    fn machines_of_one_network_leave_each_other_their_numbers() {
+        let [first, second] = ["2001:db8::1", "2001:db8::2"].map(|text| text.parse::<IpAddr>().unwrap());
+        let (subscribers, machines) = (Addresses::new(1), Addresses::exact(1));
+        let _held = (subscribers.enter(first).unwrap(), machines.enter(first).unwrap());
+        assert!(subscribers.enter(second).is_none() && machines.enter(first).is_none());
+        assert!(machines.enter(second).is_some());
     }
 }

@@ -13,11 +13,13 @@ mod requests;
 mod router;
 mod settings_drift;
 mod state;
+mod users;
 
 use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
+use forebay_auth::Users;
 use forebay_cache::{Cache, OtherWorkers};
 use forebay_catalog::Catalog;
 use forebay_cluster::{HomeCatalog, WorkerId};
@@ -43,6 +45,7 @@ pub(crate) use join::{addresses, join, worker_id};
 pub(crate) use metrics::EngineHealth;
 pub(crate) use rekey::replace_cluster_key;
 pub(crate) use settings_drift::{Agreement, Difference, aside};
+pub(crate) use users::{ClusterUsers, UsersProblem};
 
 /// How often to check whether the slots are lost.
 const LOST_CHECK: Duration = Duration::from_millis(500);
@@ -114,6 +117,13 @@ impl Joined {
     /// For notices: how other workers differ from this one.
     pub(crate) fn agreement(&self) -> Arc<Agreement> {
         Arc::clone(&self.agreement)
+    }
+
+    /// Brings the users of the cluster into force.
+    pub(crate) async fn users(&self, users: &Users) -> Arc<ClusterUsers> {
+        let users = ClusterUsers::new(self.router.own(), &self.env, users, self.catalog(), &self.identity);
+        users.begin().await;
+        Arc::new(users)
     }
 
     /// For notices: how the engine stands.

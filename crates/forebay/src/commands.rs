@@ -60,6 +60,7 @@ pub(crate) enum ClientCommand {
         target: Target,
     },
     /// Lists buckets, or objects with what the cache holds of each
+    #[command(alias = "list")]
     Ls(objects::ListOptions),
     /// Shows how much of each object under a path is cached, in which tier, dirty or clean, and the totals
     CheckCached(cached::CheckOptions),
@@ -67,6 +68,15 @@ pub(crate) enum ClientCommand {
     Policy {
         #[command(subcommand)]
         command: policy::PolicyCommand,
+        #[command(flatten)]
+        target: Target,
+    },
+    /// As `policy resolve`
+    #[command(hide = true)]
+    Explain {
+        /// s3://bucket/key or /bucket/key
+        #[arg(value_name = "OBJECT")]
+        path: String,
         #[command(flatten)]
         target: Target,
     },
@@ -114,6 +124,7 @@ pub(crate) fn dispatch(command: ClientCommand) -> Result<(), Failure> {
         ClientCommand::Ls(options) => objects::list(&options),
         ClientCommand::CheckCached(options) => cached::check_cached(&options),
         ClientCommand::Policy { command, target } => policy::policy(command, &target),
+        ClientCommand::Explain { path, target } => policy::policy(policy::PolicyCommand::Resolve { path }, &target),
         ClientCommand::Load(options) => run::run(JobKind::Load, &options),
         ClientCommand::Free(options) => run::run(JobKind::Free, &options),
         ClientCommand::Persist(options) => run::run(JobKind::Persist, &options),

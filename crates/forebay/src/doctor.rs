@@ -103,6 +103,13 @@ pub(crate) fn exposures(config: &Config) -> Vec<String> {
     report.findings.into_iter().map(Finding::line).collect()
 }
 
+/// Whether the settings need more memory than there is, in a line.
+pub(crate) fn missing_memory(config: &Config) -> Option<String> {
+    let mut report = Report::default();
+    process::memory(config, filesystem::capacity_bytes(config), 0, &mut report);
+    report.findings.into_iter().find(|finding| finding.id == "memory-missing").map(Finding::line)
+}
+
 /// What takes no time: the server does it at every start. `own`: bytes that the server has taken already.
 fn quick(config: &Config, own: u64, report: &mut Report) {
     filesystem::examine(config, report);

@@ -15,6 +15,8 @@ mod fuzz_corpus;
 mod limits;
 mod locations;
 mod logs;
+mod lost_changes;
+mod made_directories;
 mod metrics;
 mod preflight;
 mod salvage;
@@ -138,7 +140,8 @@ fn check(file: Option<&Path>, format: Format) -> Result<(), Failure> {
     let checked = load(file, &Overrides::default()).map_err(Failure::from).and_then(|loaded| {
         preflight::check(&loaded)?;
         let exposures = doctor::exposures(&loaded);
-        Ok(loaded.warnings.into_iter().chain(exposures).collect::<Vec<_>>())
+        let memory = doctor::missing_memory(&loaded);
+        Ok(loaded.warnings.into_iter().chain(exposures).chain(memory).collect::<Vec<_>>())
     });
     if format == Format::Text {
         checked?.iter().for_each(|warning| eprintln!("forebay: {warning}"));

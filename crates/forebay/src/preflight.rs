@@ -6,6 +6,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use forebay_auth::{FileCounts, RootUser, Secret, Users};
+use rustix::fs::Access;
 
 use crate::config::{Config, Problem, Problems, UnderStoreConfig};
 use crate::{logs, tls, under_store_gone};
@@ -19,7 +20,8 @@ pub(crate) fn check(config: &Config) -> Result<(), Problem> {
     problems.take(logs::check(config));
     problems.take(check_root_keys(config));
     for directory in &config.store.data_dirs {
-        problems.take(check_own(directory).map_err(|wrong| config.problem("store", "data_dirs", &wrong)));
+        let checked = check_own(directory).and_then(|()| check_writable(directory, access));
+        problems.take(checked.map_err(|wrong| config.problem("store", "data_dirs", &wrong)));
     }
     let apart = check_apart(&config.store.data_dirs);
     problems.take(apart.map_err(|wrong| config.problem("store", "data_dirs", &wrong)));
@@ -94,10 +96,47 @@ fn check_apart(directories: &[PathBuf]) -> Result<(), String> {
     Ok(())
 }
 
+/// Missing permissions are none of these: the server's user may have them.
+fn check_writable(directory: &Path, access: impl Fn(&Path) -> rustix::io::Result<()>) -> Result<(), String> {
+    // Where it would be made, if it is absent.
+    let Some(present) = directory.ancestors().find(|path| path.exists()) else { return Ok(()) };
+    match access(present) {
+        Err(error) if error == rustix::io::Errno::ROFS => Err(format!("{}: {error}", directory.display())),
+        Ok(()) | Err(_) => Ok(()),
+    }
+}
+
+/// Whether this user may write there.
+fn access(path: &Path) -> rustix::io::Result<()> {
+    rustix::fs::access(path, Access::WRITE_OK)
+}
+
 /// A directory that is made at the start when it is absent.
 fn check_own(directory: &Path) -> Result<(), String> {
     match std::fs::metadata(directory) {
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
         Ok(_) | Err(_) => check_present(directory),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::io::Errno;
+
+    use super::*;
+
+    #[test]
+    fn a_data_directory_on_a_read_only_file_system_is_told_also_before_it_is_made() {
+        let home = tempfile::tempdir().unwrap();
+        let absent = home.path().join("absent/data");
+        for directory in [home.path(), absent.as_path()] {
+            let answered = |errno: Errno| {
+                check_writable(directory, |asked| Err(if asked == home.path() { errno } else { Errno::NOENT }))
+            };
+            let wrong = answered(Errno::ROFS).unwrap_err();
+            assert!(wrong.contains(directory.to_str().unwrap()) && wrong.contains("Read-only"), "{wrong}");
+            assert_eq!(answered(Errno::ACCESS), Ok(()), "the server may be another user");
+        }
+        assert_eq!(check_writable(home.path(), access), Ok(()));
     }
 }

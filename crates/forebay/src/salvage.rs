@@ -13,9 +13,10 @@ use forebay_ufs::directory::DirectoryRoot;
 use crate::commands::print;
 use crate::config::{Config, UnderStoreConfig};
 use crate::failure::Failure;
+use crate::made_directories::MadeDirectories;
 use crate::serve::open_disks;
 use crate::under_store_gone::{IDENTITY, is_store_new};
-use crate::{logs, store_settings};
+use crate::{logs, lost_changes, store_settings};
 
 /// Writes what is only in these data directories to a directory.
 ///
@@ -27,7 +28,8 @@ pub(crate) fn run(config: &Config, to: &Path) -> Result<(), Failure> {
     let _traces = logs::start(config)?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
     let runtime = runtime.map_err(|e| Failure::of("runtime", &e))?;
-    let (salvaged, closed) = runtime.block_on(salvage(config, to))?;
+    let made = MadeDirectories::of(&config.store.data_dirs);
+    let (salvaged, closed) = runtime.block_on(salvage(config, to)).inspect_err(|_| made.remove())?;
     let counted = |number: u64, what: &str| format!("{number} {what}{}", if number == 1 { "" } else { "s" });
     let Salvaged { objects, bytes, present, parts, failed, stopped } = salvaged;
     let mut lines = vec![format!("{} written to {}, {}", counted(objects, "object"), to.display(), ByteSize(bytes))];
@@ -53,8 +55,10 @@ async fn salvage(config: &Config, to: &Path) -> Result<(Salvaged, Result<(), Fai
     let disks = open_disks(config)?;
     let settings = store_settings::resolve(&config.store, &disks).await?;
     let settings = forebay_store::Settings { value_check: Some(records::check_version), ..settings };
+    let before = lost_changes::Before::of(&config.store.data_dirs);
     let store = Store::open(env.clone(), disks, settings, None).await.map_err(|e| Failure::of("the store", &e))?;
     let forgotten = store.forgotten();
+    lost_changes::note(config, forgotten, &before);
     if forgotten.before + forgotten.now > 0 {
         eprintln!("forebay: the store has forgotten a data directory: what only that one held is not found here");
     }

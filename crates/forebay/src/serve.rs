@@ -8,7 +8,7 @@ use std::process::Command;
 use std::sync::{Arc, Once};
 use std::time::Duration;
 
-use forebay_admin::{Admin, Notice, Notices, Running, Severity};
+use forebay_admin::{Admin, FirstRound, Notice, Notices, Running, Severity};
 use forebay_auth::{Secret, Users};
 use forebay_cache::{Cache, Mounts, Parts};
 use forebay_catalog::{Catalog, EmbeddedCatalog, records};
@@ -29,6 +29,7 @@ use tokio_util::sync::CancellationToken;
 use crate::cluster::{Joined, Working};
 use crate::config::{Config, UNDER_STORE_DEFAULT};
 use crate::failure::Failure;
+use crate::made_directories::MadeDirectories;
 use crate::metrics::{ProcessMetrics, StoreMetrics, StoreObserver, UnderStoreMetrics, UnderStoreObserver};
 use crate::signals::Signals;
 use crate::tls::Tls;
@@ -36,8 +37,8 @@ use crate::under_store_moved::Records;
 use crate::under_stores::OpenUnderStores;
 use crate::watch::{Watch, WatchMetrics};
 use crate::{
-    cluster, credentials, doctor, first_start, limits, logs, signals, store_settings, tls, under_store_gone,
-    under_store_marks, under_store_moved, under_stores, watch,
+    cluster, credentials, doctor, first_start, limits, logs, lost_changes, signals, store_settings, tls,
+    under_store_gone, under_store_marks, under_store_moved, under_stores, watch,
 };
 
 /// Connections that the kernel keeps while all permits are taken.
@@ -192,10 +193,13 @@ async fn work(
     let admin_stop = CancellationToken::new();
     let admin_task = forebay_env::spawn(forebay_admin::run(admin_listener, admin.clone(), admin_stop.clone()));
 
+    let made = MadeDirectories::of(&config.store.data_dirs);
     // A stop during recovery needs no care: recovery only reads what is durable, and cuts torn tails once more next
     // time.
     let worker = tokio::select! {
-        started = Worker::start(config, env, request_logs, log_metrics, addresses) => started?,
+        started = Worker::start(config, env, request_logs, log_metrics, addresses) => {
+            started.inspect_err(|_| made.remove())?
+        }
         () = signals.next() => return Ok(Ended::Stopped),
     };
     let Worker { cache, users, service, registry, users_watch, under_stores, watch, joined } = worker;
@@ -212,6 +216,7 @@ async fn work(
     let watch = watch.start(&config.store.data_dirs, certificates.as_ref().map(Tls::certificate));
     let probes = under_stores.watch(env);
     let certificates_watch = certificates.map(|tls| tls.watch(env, &notices));
+    let first_look = notices.first_round();
     admin.ready(Running {
         cache: cache.clone(),
         users,
@@ -224,7 +229,7 @@ async fn work(
     let listener = listen(socket, "server.listen")?;
     let address = listener.local_addr().map_err(|e| Failure::of("server.listen", &e))?;
     first_start::end(config);
-    forebay_env::spawn(look_at_machine(Arc::clone(config), env.clone(), notices));
+    forebay_env::spawn(look_at_machine(Arc::clone(config), env.clone(), notices, first_look));
     let stop = CancellationToken::new();
     let mut s3 = Box::pin(forebay_env::spawn(service.run(listener, tls, stop.clone())).join());
     println!("forebay is ready: S3 on {scheme}://{address}, admin on {admin_scheme}://{admin_address}");
@@ -266,11 +271,12 @@ async fn work(
         Some(cluster) => Some(cluster.stop(config.cache.drain_timeout.0).await),
         None => None,
     };
+    // In a cluster, it changes the catalog.
+    users_watch.abort();
     let closed = cache.close().await;
     if let Some(cluster) = cluster.filter(|_| ended == Ended::Stopped) {
         cluster.leave().await;
     }
-    users_watch.abort();
     watch.abort();
     probes.iter().chain(&certificates_watch).for_each(Task::abort);
     admin_stop.cancel();
@@ -338,19 +344,25 @@ fn tell_what_is_left(status: &forebay_cache::Status) {
     }
 }
 
-/// Raises what the quick part of `forebay doctor` finds, and looks again until nothing of that is left. A file system
-/// that does not answer holds up nothing else.
-async fn look_at_machine(config: Arc<Config>, env: Env, notices: Notices) {
+/// Raises what the quick part of `forebay doctor` finds, and that changes are lost, and looks again until nothing of
+/// that is left. A file system that does not answer holds up nothing else.
+async fn look_at_machine(config: Arc<Config>, env: Env, notices: Notices, first_look: FirstRound) {
     let mut raised = BTreeSet::new();
+    let mut first_look = Some(first_look);
     loop {
         let (config, now_ms) = (Arc::clone(&config), env.clock.unix_ms());
-        let found = tokio::task::spawn_blocking(move || doctor::notices(&config, now_ms)).await.unwrap_or_default();
+        let look = move || {
+            let lost = lost_changes::notice(&config, now_ms);
+            doctor::notices(&config, now_ms).into_iter().chain(lost).collect::<Vec<_>>()
+        };
+        let found = tokio::task::spawn_blocking(look).await.unwrap_or_default();
         let present: BTreeSet<_> = found.iter().map(|notice| (notice.id.clone(), notice.subject.clone())).collect();
         for (id, subject) in raised.difference(&present) {
             watch::clear(&notices, id, subject);
         }
         found.into_iter().for_each(|notice| watch::raise(&notices, notice));
         raised = present;
+        drop(first_look.take());
         if raised.is_empty() {
             return;
         }
@@ -433,7 +445,9 @@ impl Worker {
         let (mounts, under_stores) = under_stores::open(config, env, observer).await?;
         UnderStoreMetrics::register(&mut registry, &under_stores);
         let is_new = first_start::begin(config)?;
+        let before = lost_changes::Before::of(&config.store.data_dirs);
         let (store, syncs) = open_store(env, disks, store_settings, &mut registry).await?;
+        lost_changes::note(config, store.forgotten(), &before);
         if is_new {
             tell_new(config, env.clock.unix_ms(), &notices);
         }
@@ -449,6 +463,8 @@ impl Worker {
         under_store_gone::check_buckets(config, &mounts, catalog.as_ref(), &store).await?;
         let records = joined.as_ref().map_or(Records::Catalog(catalog.as_ref()), Joined::records);
         under_store_moved::check(config, env, &records).await?;
+        // Before copies go: a start that is refused costs none.
+        Cache::check_buckets(catalog.as_ref(), &mounts).await.map_err(not_opened)?;
         under_store_moved::drop_copies(config, env, &records, catalog.as_ref(), &store).await?;
         outdated.tell(config, env.clock.unix_ms(), &notices);
         let is_replaced = outdated.forget(config, catalog.as_ref()).await?;
@@ -476,11 +492,18 @@ impl Worker {
                 "fewer connections are accepted than server.connections_max says, because of the limit of open files: raise LimitNOFILE (systemd) or `ulimit -Hn`"
             );
         }
+        let cluster_users = match &joined {
+            Some(joined) => Some(joined.users(&users).await),
+            None => None,
+        };
         let settings = s3_settings(config, connections_max, token_secret);
         let homes = joined.as_ref().map(|joined| joined.homes(&cache));
         let service =
             S3Service::new(cache.clone(), users.clone(), settings, env.clone(), &mut registry, logs.clone(), homes);
-        let users_watch = users.watch(env);
+        let users_watch = match &cluster_users {
+            Some(cluster_users) => Arc::clone(cluster_users).watch(),
+            None => users.watch(env),
+        };
         let watch = Watch {
             env: env.clone(),
             cache: cache.clone(),
@@ -488,6 +511,7 @@ impl Worker {
             store,
             syncs,
             users: users.clone(),
+            cluster_users,
             agreement: joined.as_ref().map(Joined::agreement),
             engine: joined.as_ref().map(Joined::engine_health),
             under_stores: under_stores.clone(),
@@ -515,8 +539,8 @@ fn not_opened(error: forebay_cache::Error) -> Failure {
 
 pub(crate) fn open_disks(config: &Config) -> Result<Vec<Arc<dyn Disk>>, Failure> {
     let open = |directory: &std::path::PathBuf| -> Result<Arc<dyn Disk>, Failure> {
-        let name = format!("store.data_dirs: {}", directory.display());
-        Ok(Arc::new(RealDisk::open(directory).map_err(|e| Failure::of(&name, &e))?))
+        // The error names the directory.
+        Ok(Arc::new(RealDisk::open(directory).map_err(|e| Failure::of("store.data_dirs", &e))?))
     };
     config.store.data_dirs.iter().map(open).collect()
 }

@@ -228,6 +228,17 @@ impl UnderStores {
         self.mounts.iter_mut().for_each(|(bucket, mount)| complete(mount, noted.mounts.get(bucket)));
     }
 
+    /// Keeps the places of buckets that have none here: the copies of their objects stay, and are of these places.
+    fn keep_places(&mut self, noted: &Self) {
+        if self.root.is_some() {
+            return;
+        }
+        self.root.clone_from(&noted.root);
+        for (bucket, mount) in &noted.mounts {
+            self.mounts.entry(bucket.clone()).or_insert_with(|| mount.clone());
+        }
+    }
+
     /// Where a bucket is. In `under_store.url`, each has a place of its own by its name.
     fn of_bucket(&self, bucket: &BucketName) -> Option<(bool, &Place)> {
         let mount = self.mounts.get(bucket).map(|mount| (true, mount));
@@ -294,6 +305,7 @@ pub(crate) async fn drop_copies(
                 .map_err(|error| Failure::of("copies of the former under store", &error))?;
         }
         present.complete(before);
+        present.keep_places(before);
     }
     if before.as_ref() == Some(&present) {
         return Ok(());
@@ -344,7 +356,7 @@ pub(crate) async fn note(config: &Config, env: &Env, records: &Records<'_>) -> R
     }
     let differences = noted.map(|noted| noted.differences(&present)).unwrap_or_default();
     for (setting, from, to) in &differences {
-        tracing::warn!(setting, from, to, "the under store is another one than at the last start");
+        tracing::warn!(setting, %from, %to, "the under store is another one than at the last start");
     }
     records.note(&present).await.map_err(|error| Failure::of("the catalog", &error))?;
     Ok(!differences.is_empty())
@@ -374,6 +386,13 @@ fn refusal(waiting: &BTreeMap<BucketName, u64>, before: &UnderStores, present: &
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
+    use forebay_catalog::EmbeddedCatalog;
+    use forebay_env::Disk;
+    use forebay_env::disk::memory::MemoryDisk;
+    use forebay_store::{Class, NewObject};
+
     use super::*;
     use crate::config::Overrides;
 
@@ -411,5 +430,50 @@ mod tests {
         let mut unknown = noted.clone();
         unknown.complete(&present);
         assert_eq!(unknown, present);
+    }
+
+    async fn put_copy(store: &Store, path: &ObjectPath) {
+        let object = NewObject {
+            key: records::object_key(path),
+            generation: store.next_generation(),
+            metadata: Bytes::new(),
+            annex: Bytes::new(),
+            pinned: false,
+            group: 0,
+            size: 4,
+        };
+        let mut writer = store.writer(Class::Fill, 4).await.expect("there is room");
+        writer.append(Bytes::from_static(b"copy")).await.expect("it is written");
+        let staged = writer.finish(object).await.expect("it is whole");
+        store.publish_fill(staged).await.expect("it is published");
+    }
+
+    /// It is refused when something waits, or shows none of these buckets.
+    #[tokio::test]
+    async fn a_start_without_an_under_store_does_not_make_the_next_one_drop_copies() {
+        let (env, _clock) = Env::simulated(1);
+        let disks: Vec<Arc<dyn Disk>> = vec![Arc::new(MemoryDisk::new(1 << 30))];
+        let settings = forebay_store::Settings::new(vec![1 << 30]);
+        let store = Store::open(env.clone(), disks, settings, None).await.expect("a new store");
+        let catalog = EmbeddedCatalog::new(store.clone());
+        let path = |bucket: &str| ObjectPath::parse(bucket, "key").expect("a path");
+        let buckets = ["in-root", "mounted"];
+        for bucket in buckets {
+            put_copy(&store, &path(bucket)).await;
+        }
+        let start = async |text: &str| {
+            let config = Config::load(Some(("test.toml", text)), &BTreeMap::new(), &Overrides::default());
+            let config = config.expect("a sound configuration");
+            let dropped = drop_copies(&config, &env, &Records::Catalog(&catalog), &catalog, &store).await;
+            dropped.expect("a start");
+            buckets.map(|bucket| store.peek(&records::object_key(&path(bucket))).is_some())
+        };
+        let all = "[under_store]\nurl = \"file:///old\"\n[mounts]\nmounted = \"file:///lake\"\n";
+        let neither = "[mounts]\nanother = \"file:///another\"\n";
+        for text in [all, neither, neither, all, neither] {
+            assert_eq!(start(text).await, [true, true], "{text}");
+        }
+        let moved = "[under_store]\nurl = \"file:///new\"\n[mounts]\nmounted = \"file:///lake\"\n";
+        assert_eq!(start(moved).await, [false, true]);
     }
 }

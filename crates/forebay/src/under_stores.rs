@@ -2,13 +2,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use forebay_admin::UnderStores;
 use forebay_admin::api::{CircuitState, UnderStoreStatus};
 use forebay_cache::{Mount, Mounts};
 use forebay_env::{Env, Task};
-use forebay_ufs::governor::{CallObserver, Circuit, DeniedWrites, Governor};
+use forebay_ufs::governor::{CallObserver, Circuit, DeniedWrites, Governor, RefusedWrites};
 use forebay_ufs::s3::S3Credentials;
 use forebay_ufs::{BucketRoot, Error, ErrorKind, OpenOptions, UnderStore, UnderStoreUrl, open_mount, open_root};
 use parking_lot::Mutex;
@@ -17,8 +18,15 @@ use crate::config::{Config, Keys, Origin, UnderStoreConfig};
 use crate::doctor::findings::{self, Kind};
 use crate::failure::Failure;
 
-/// Pause between two checks whether an under store has failed since, and between two probes of one that can't be used.
+/// Pause between two probes of an under store that can't be used.
 const PROBE_INTERVAL: Duration = Duration::from_secs(15);
+
+/// Pause between two checks whether an under store has failed since.
+const LOOK_INTERVAL: Duration = Duration::from_secs(5);
+
+/// When no request has been answered for so long, a probe shows whether the under store answers at all: an upload alone
+/// may take longer.
+const SILENT_MAX: Duration = Duration::from_secs(10);
 
 /// An under store that says nothing for so long is out of reach. Requests of clients wait for longer.
 const PROBE_MAX: Duration = Duration::from_secs(10);
@@ -45,6 +53,8 @@ struct OpenUnderStore {
     governor: Arc<Governor>,
     behind: Behind,
     trouble: Mutex<Option<Trouble>>,
+    /// Since the start.
+    is_probed: AtomicBool,
 }
 
 /// What is asked whether it can be used.
@@ -134,33 +144,48 @@ impl OpenUnderStore {
     fn new(url: &UnderStoreUrl, bucket: Option<&str>, governor: Arc<Governor>, behind: Behind) -> Self {
         let url = url.to_string();
         let buckets = bucket.into_iter().map(str::to_owned).collect();
-        Self { label: url.clone(), url, buckets, governor, behind, trouble: Mutex::default() }
+        let (trouble, is_probed) = (Mutex::default(), AtomicBool::new(false));
+        Self { label: url.clone(), url, buckets, governor, behind, trouble, is_probed }
     }
 
-    /// Probes at the start, and when requests have failed since; ends with its task.
+    /// Probes at the start, when requests have failed since, and while none is answered; ends with its task.
     async fn watch(&self, env: &Env) {
         let mut errors_seen = None;
         loop {
-            let errors = self.governor.state().errors;
-            if errors_seen != Some(errors) || self.trouble.lock().is_some() {
-                let probed = tokio::select! {
-                    biased;
-                    probed = self.probe() => probed,
-                    () = env.clock.sleep(PROBE_MAX) => Err(silent()),
-                };
-                let trouble = probed.err().map(|error| Trouble {
-                    kind: findings::of_under_store(error.kind),
-                    error: one_line(&error.to_string()),
-                });
-                let trouble = trouble.or_else(|| self.denial());
-                *self.trouble.lock() = trouble;
+            let state = self.governor.state();
+            let is_silent = state.silent_for.is_some_and(|silent| silent >= SILENT_MAX);
+            let is_troubled = self.trouble.lock().is_some() || self.governor.refused_writes().is_some();
+            let must_probe = is_silent || is_troubled || errors_seen != Some(state.errors);
+            if must_probe {
+                self.find_trouble(env).await;
                 errors_seen = Some(self.governor.state().errors);
             }
-            env.clock.sleep(PROBE_INTERVAL).await;
+            env.clock.sleep(if must_probe { PROBE_INTERVAL } else { LOOK_INTERVAL }).await;
         }
     }
 
-    /// What no probe finds, because it writes nothing.
+    async fn find_trouble(&self, env: &Env) {
+        let probed = tokio::select! {
+            biased;
+            probed = self.probe() => probed,
+            () = env.clock.sleep(PROBE_MAX) => Err(silent()),
+        };
+        let trouble = probed
+            .err()
+            .map(|error| Trouble { kind: findings::of_under_store(error.kind), error: one_line(&error.to_string()) });
+        let trouble = trouble.or_else(|| self.refusal()).or_else(|| self.denial());
+        *self.trouble.lock() = trouble;
+        self.is_probed.store(true, Ordering::Release);
+    }
+
+    /// What no probe finds, because it writes nothing: a file system that is full for some writes, or read-only.
+    fn refusal(&self) -> Option<Trouble> {
+        let RefusedWrites { bucket, kind, error } = self.governor.refused_writes()?;
+        let place = if bucket.is_empty() { String::new() } else { format!("in the bucket {bucket}: ") };
+        Some(Trouble { kind: findings::of_under_store(kind), error: format!("{place}{}", one_line(&error)) })
+    }
+
+    /// The same.
     fn denial(&self) -> Option<Trouble> {
         let DeniedWrites { bucket, count, last } = self.governor.denied_writes(DENIED_MIN)?;
         let place = if bucket.is_empty() { String::new() } else { format!(", in the bucket {bucket}") };
@@ -186,6 +211,7 @@ impl OpenUnderStore {
 
     fn status(&self) -> UnderStoreStatus {
         let (settings, state) = (self.governor.settings(), self.governor.state());
+        let trouble = self.trouble.lock().clone();
         let (circuit, probe_in_ms) = match state.circuit {
             Circuit::Closed => (CircuitState::Closed, None),
             Circuit::Probing => (CircuitState::Probing, None),
@@ -201,12 +227,15 @@ impl OpenUnderStore {
             concurrency_limit: state.limit,
             concurrency_max: settings.concurrency_max,
             running: state.running,
+            silent_ms: state.silent_for.map(|silent| silent.as_millis() as u64),
             calls: state.calls,
             errors: state.errors,
             throttled: state.throttled,
             last_error,
             last_error_ms,
-            problem: self.trouble.lock().as_ref().map(|trouble| format!("{}: {}", trouble.kind.what, trouble.error)),
+            problem: trouble.as_ref().map(|trouble| format!("{}: {}", trouble.kind.what, trouble.error)),
+            problem_id: trouble.map(|trouble| trouble.kind.id.to_owned()),
+            checking: !self.is_probed.load(Ordering::Acquire),
             requests_per_second_max: settings.requests_per_second,
             upload_bandwidth_max: settings.upload_bandwidth.0,
         }
@@ -225,6 +254,11 @@ impl OpenUnderStores {
             forebay_env::spawn(async move { under_stores.all[number].watch(&env).await })
         };
         (0..self.all.len()).map(watch).collect()
+    }
+
+    /// Whether each has been probed since the start.
+    pub(crate) fn are_probed(&self) -> bool {
+        self.all.iter().all(|under_store| under_store.is_probed.load(Ordering::Acquire))
     }
 
     /// By their labels, why they can't be used.
@@ -246,9 +280,55 @@ impl UnderStores for OpenUnderStores {
 
 #[cfg(test)]
 mod tests {
+    use forebay_env::clock::ManualClock;
+    use forebay_types::ObjectKey;
+    use forebay_ufs::governor::{Governed, GovernorSettings, Lane, govern};
+    use forebay_ufs::memory::{MemoryUnderStore, Mood};
+
     use super::*;
     use crate::config::Overrides;
     use crate::metrics::UnderStoreObserver;
+
+    /// Seconds on this clock until something is so.
+    async fn seconds_until(clock: &ManualClock, mut is_so: impl FnMut() -> bool) -> u64 {
+        for seconds in 0..600 {
+            for _ in 0..100 {
+                tokio::task::yield_now().await;
+            }
+            if is_so() {
+                return seconds;
+            }
+            clock.advance(Duration::from_secs(1));
+        }
+        panic!("not within ten minutes")
+    }
+
+    #[tokio::test]
+    async fn an_under_store_that_answers_nothing_is_found_while_a_request_still_waits() {
+        let (env, clock) = Env::simulated(1);
+        let memory = MemoryUnderStore::default();
+        let governor = govern(&env, &GovernorSettings::default(), None);
+        let behind: Arc<dyn UnderStore> =
+            Arc::new(Governed::new(Arc::new(memory.clone()), Arc::clone(&governor), Lane::Foreground));
+        let url: UnderStoreUrl = "s3://bucket".parse().unwrap();
+        let under_store = OpenUnderStore::new(&url, None, governor, Behind::Mount(Arc::clone(&behind)));
+        let under_stores = OpenUnderStores { all: Arc::new(vec![under_store]) };
+        let state = || under_stores.states().remove(0);
+        assert!(state().checking && !under_stores.are_probed());
+        let probes = under_stores.watch(&env);
+        seconds_until(&clock, || under_stores.are_probed()).await;
+        assert!(!state().checking && state().problem.is_none(), "{:?}", state());
+
+        memory.set_mood(Mood::Hang);
+        let request = forebay_env::spawn(async move { behind.head(&ObjectKey::new("key").unwrap()).await.map(drop) });
+        let seconds = seconds_until(&clock, || state().problem.is_some()).await;
+        assert!(seconds <= 40, "{seconds} s: the probe at the start may have been a moment ago");
+        let problem = state().problem.unwrap();
+        assert!(problem.contains("no answer within 10 s") && !request.is_finished(), "{problem}");
+        memory.set_mood(Mood::Well);
+        seconds_until(&clock, || state().problem.is_none()).await;
+        probes.iter().for_each(Task::abort);
+    }
 
     #[tokio::test]
     async fn every_under_store_has_a_state_and_a_label_of_its_own_without_secrets() {

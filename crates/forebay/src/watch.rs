@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
-use forebay_admin::{Notice, Notices, Severity};
+use forebay_admin::{FirstRound, Notice, Notices, Severity};
 use forebay_auth::Users;
 use forebay_cache::Cache;
 use forebay_env::{Env, Task};
@@ -20,7 +20,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
 use crate::certificate::{CertificateState, Present};
-use crate::cluster::{Agreement, EngineHealth};
+use crate::cluster::{Agreement, ClusterUsers, EngineHealth};
 use crate::metrics::{DirectoryLabels, StoreObserver, SyncTotal};
 use crate::under_stores::OpenUnderStores;
 pub(crate) use devices::device_of;
@@ -31,6 +31,9 @@ use saturation::{Interval, Saturation};
 /// As often as the history of the admin API takes a sample: what is shown there and what is watched are the same
 /// intervals.
 const INTERVAL: Duration = Duration::from_secs(5);
+
+/// Until the first round is complete: somebody may wait for it.
+const FIRST_INTERVAL: Duration = Duration::from_secs(1);
 
 /// What is watched, as metrics.
 #[derive(Clone, Default)]
@@ -67,6 +70,8 @@ pub(crate) struct Watch {
     pub(crate) syncs: Arc<StoreObserver>,
     pub(crate) under_stores: OpenUnderStores,
     pub(crate) users: Users,
+    /// Of a cluster.
+    pub(crate) cluster_users: Option<Arc<ClusterUsers>>,
     /// With the other workers of a cluster.
     pub(crate) agreement: Option<Arc<Agreement>>,
     /// Of a cluster.
@@ -91,14 +96,16 @@ impl Watch {
     pub(crate) fn start(self, directories: &[PathBuf], certificate: Option<Arc<Present>>) -> Task<()> {
         self.metrics.pinned_max.set(self.pinned_bytes_max());
         let watched: Vec<_> = directories.iter().map(|directory| Watched::new(directory)).collect();
-        forebay_env::spawn(self.run(watched, certificate))
+        let first_round = self.notices.first_round();
+        forebay_env::spawn(self.run(watched, certificate, first_round))
     }
 
-    async fn run(self, mut directories: Vec<Watched>, certificate: Option<Arc<Present>>) {
+    async fn run(self, mut directories: Vec<Watched>, certificate: Option<Arc<Present>>, first_round: FirstRound) {
         let (mut pinned_full, mut full_disks) = (Lately::default(), FullDisks::default());
+        let mut first_round = Some(first_round);
         let mut at = self.env.clock.monotonic();
         loop {
-            self.env.clock.sleep(INTERVAL).await;
+            self.env.clock.sleep(if first_round.is_some() { FIRST_INTERVAL } else { INTERVAL }).await;
             let now = self.env.clock.monotonic();
             // Two short files of the kernel, which never wait for a disk.
             let stats = std::fs::read_to_string("/proc/diskstats").unwrap_or_default();
@@ -110,6 +117,8 @@ impl Watch {
             at = now;
             self.metrics.pinned_max.set(self.pinned_bytes_max());
             self.look_at_space().await;
+            // What a probe finds later is not among these facts.
+            let is_complete = self.under_stores.are_probed();
             let mut facts = self.facts(certificate.as_deref());
             facts.rejected_pinned_full = pinned_full.observe(now, facts.status.rejected_pinned_full);
             let is_short = facts.directories.iter().any(|directory| directory.shortage.is_some());
@@ -118,6 +127,7 @@ impl Watch {
             for condition in health::conditions(&facts) {
                 self.tell(condition);
             }
+            first_round = first_round.filter(|_| !is_complete);
         }
     }
 
@@ -185,6 +195,7 @@ impl Watch {
             rejected_disk_full: 0,
             users_file: self.users.refusal(),
             users: self.users.file_counts(),
+            cluster_users: self.cluster_users.as_ref().and_then(|users| users.problem()),
             certificate: certificate.and_then(|certificate| certificate.expiry(self.env.clock.unix_ms())),
             replaced_rules: self.cache.replaced_rules(),
             is_cut_off: self.cache.is_cut_off(),

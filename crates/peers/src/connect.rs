@@ -1,5 +1,6 @@
 //! Connections to other workers.
 
+use std::collections::HashMap;
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -12,18 +13,24 @@ use futures::future::BoxFuture;
 use http::Uri;
 use hyper_util::client::legacy::connect::{Connected, Connection};
 use hyper_util::rt::TokioIo;
+use parking_lot::Mutex;
 use rustls::pki_types::ServerName;
 use socket2::{SockRef, TcpKeepalive};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 use tower_service::Service;
 
 use crate::identity::{Identity, Protocol};
 
-/// For TCP and TLS together. A worker in the same network needs a millisecond.
+/// For TCP and TLS together, and for the wait before them. A worker in the same network needs a millisecond.
 const CONNECT_MAX: Duration = Duration::from_secs(3);
+
+/// Connections to one worker that one connector makes at once; others wait. The other end closes those of an address
+/// that has too many without a proof of the key. It may see that proof later than this end, so there is much room.
+pub(crate) const CONNECTING_MAX: usize = 64;
 
 /// When nothing is confirmed for so long, the other machine or the network is gone.
 const SILENCE_MAX: Duration = Duration::from_secs(10);
@@ -39,17 +46,32 @@ pub(crate) struct Connector {
     tls: TlsConnector,
     protocol: Protocol,
     clock: Arc<dyn Clock>,
+    /// By address: what is left of [`CONNECTING_MAX`]. Addresses to which no connection is being made are dropped.
+    connecting: Arc<Mutex<HashMap<String, Arc<Semaphore>>>>,
 }
 
 impl Connector {
     pub(crate) fn new(identity: &Identity, protocol: Protocol, clock: &Arc<dyn Clock>) -> Self {
-        Self { tls: identity.connector(protocol), protocol, clock: Arc::clone(clock) }
+        Self { tls: identity.connector(protocol), protocol, clock: Arc::clone(clock), connecting: Arc::default() }
+    }
+
+    /// Waits until a connection to this address may be made.
+    async fn turn(&self, address: &str) -> OwnedSemaphorePermit {
+        let places = {
+            let mut connecting = self.connecting.lock();
+            // Each permit, and all who wait for one, hold another reference.
+            connecting.retain(|_, places| Arc::strong_count(places) > 1);
+            let places = connecting.entry(address.to_owned());
+            Arc::clone(places.or_insert_with(|| Arc::new(Semaphore::new(CONNECTING_MAX))))
+        };
+        places.acquire_owned().await.expect("it is never closed")
     }
 
     /// # Errors
     /// When the other end does not take the connection, or is no worker of this cluster.
     pub(crate) async fn connect(&self, address: &str) -> io::Result<TlsStream<TcpStream>> {
         let connect = async {
+            let _turn = self.turn(address).await;
             let stream = TcpStream::connect(address).await?;
             set_up(&stream)?;
             if self.protocol == Protocol::Frames {
@@ -145,5 +167,54 @@ impl AsyncWrite for Link {
 
     fn is_write_vectored(&self) -> bool {
         self.0.is_write_vectored()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use forebay_env::Env;
+    use futures::StreamExt;
+    use futures::stream::FuturesUnordered;
+    use tokio::net::TcpListener;
+
+    use super::*;
+    use crate::identity::ClusterKey;
+
+    /// The other end never answers a handshake, and no time passes.
+    #[tokio::test]
+    async fn only_some_connections_to_one_worker_are_made_at_once() {
+        let (env, clock) = Env::simulated(1);
+        let key = ClusterKey::parse("a-key-that-only-workers-have,-123").expect("a key");
+        let connector = Connector::new(&Identity::new(&key, "lake"), Protocol::Http, &env.clock);
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+        let address = listener.local_addr().expect("an address").to_string();
+        let mut connecting: FuturesUnordered<_> = (0..=CONNECTING_MAX).map(|_| connector.connect(&address)).collect();
+        // All of them begin. The kernel makes connections within one machine at once.
+        assert!(tokio::task::unconstrained(connecting.next()).now_or_never().is_none());
+        let mut accepted = Vec::new();
+        for _ in 0..CONNECTING_MAX {
+            accepted.push(listener.accept().await.expect("a connection").0);
+        }
+        let next = tokio::task::unconstrained(listener.accept()).now_or_never();
+        assert!(next.is_none(), "one waits");
+        // Another worker has its own number.
+        let other = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+        let address_of_other = other.local_addr().expect("an address").to_string();
+        let mut to_other = connector.connect(&address_of_other).boxed();
+        assert!(tokio::task::unconstrained(&mut to_other).now_or_never().is_none());
+        other.accept().await.expect("a connection");
+        drop(accepted.pop());
+        let all_end = connecting.by_ref().for_each(|_| std::future::ready(()));
+        tokio::select! {
+            biased;
+            () = all_end => panic!("nobody answers a handshake"),
+            next = listener.accept() => accepted.push(next.expect("a connection").0),
+        }
+        clock.advance(CONNECT_MAX);
+        let failed: Vec<_> = connecting.collect().await;
+        assert_eq!(failed.len(), CONNECTING_MAX);
+        assert!(to_other.await.is_err());
+        let _turn = connector.turn("a third one").await;
+        assert_eq!(connector.connecting.lock().len(), 1, "the others are forgotten");
     }
 }

@@ -6,6 +6,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use aws_lc_rs::aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
 use forebay_env::Random;
 use hmac::{Hmac, KeyInit, Mac};
 use rustls::client::AlwaysResolvesClientRawPublicKeys;
@@ -43,6 +44,13 @@ impl Protocol {
     pub(crate) fn of(alpn: Option<&[u8]>) -> Option<Self> {
         Self::ALL.into_iter().find(|protocol| alpn == Some(protocol.name()))
     }
+}
+
+/// The names and versions of what workers of this release speak. Workers with different ones do not understand each
+/// other.
+pub fn protocols() -> String {
+    let names = Protocol::ALL.map(|protocol| String::from_utf8_lossy(protocol.name()));
+    names.join(" ")
 }
 
 /// Of the text of a key. A key with fewer could be guessed.
@@ -103,6 +111,8 @@ pub struct Identity {
     fingerprint: String,
     /// For digests that workers compare.
     digest_key: [u8; 32],
+    /// For what workers keep for one another where others may read it.
+    sealing_key: [u8; 32],
 }
 
 impl Identity {
@@ -112,6 +122,7 @@ impl Identity {
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
         let seed = mac(key.0.as_bytes(), b"forebay peers, Ed25519", name.as_bytes());
         let digest_key = mac(key.0.as_bytes(), b"forebay peers, digests", name.as_bytes());
+        let sealing_key = mac(key.0.as_bytes(), b"forebay peers, sealed", name.as_bytes());
         let document = [&PKCS8_PREFIX[..], &seed[..]].concat();
         let signing = any_eddsa_type(&PrivatePkcs8KeyDer::from(document)).expect("every 32 bytes are a seed");
         let public = signing.public_key().expect("an Ed25519 key has a public key").into_owned();
@@ -120,7 +131,7 @@ impl Identity {
         let verifier = Arc::new(Verifier { public, algorithms: provider.signature_verification_algorithms });
         let acceptor = TlsAcceptor::from(Arc::new(server(&provider, &verifier, &shown)));
         let connector = |protocol| TlsConnector::from(Arc::new(client(&provider, &verifier, &shown, protocol)));
-        Self { acceptor, connectors: Protocol::ALL.map(connector), fingerprint, digest_key }
+        Self { acceptor, connectors: Protocol::ALL.map(connector), fingerprint, digest_key, sealing_key }
     }
 
     pub(crate) fn connector(&self, protocol: Protocol) -> TlsConnector {
@@ -135,6 +146,34 @@ impl Identity {
     /// right guess of the value from a wrong one. Hexadecimal.
     pub fn digest(&self, name: &str, value: &[u8]) -> String {
         hex::encode(mac(&self.digest_key, name.as_bytes(), value))
+    }
+
+    /// Encrypts a text for the workers of the cluster (AES-256-GCM). `about` is not part of the result,
+    /// and must be the same to open it: a text for one purpose does not pass for another.
+    pub fn seal(&self, random: &dyn Random, about: &str, text: &[u8]) -> Vec<u8> {
+        let [first, second] = [random.next_u64(), random.next_u64()].map(u64::to_ne_bytes);
+        let mut nonce = [0; NONCE_LEN];
+        nonce[..8].copy_from_slice(&first);
+        nonce[8..].copy_from_slice(&second[..NONCE_LEN - 8]);
+        let mut sealed = text.to_vec();
+        let (key, unique) = (self.sealer(), Nonce::assume_unique_for_key(nonce));
+        let done = key.seal_in_place_append_tag(unique, Aad::from(about.as_bytes()), &mut sealed);
+        done.expect("a text is shorter than 64 GiB");
+        [&nonce[..], &sealed].concat()
+    }
+
+    /// The text of [`Identity::seal`]. `None`: it was sealed with another key or about something else, or is damaged.
+    pub fn open(&self, about: &str, sealed: &[u8]) -> Option<Vec<u8>> {
+        let (nonce, sealed) = sealed.split_first_chunk::<NONCE_LEN>()?;
+        let (key, mut text) = (self.sealer(), sealed.to_vec());
+        let nonce = Nonce::assume_unique_for_key(*nonce);
+        let length = key.open_in_place(nonce, Aad::from(about.as_bytes()), &mut text).ok()?.len();
+        text.truncate(length);
+        Some(text)
+    }
+
+    fn sealer(&self) -> LessSafeKey {
+        LessSafeKey::new(UnboundKey::new(&AES_256_GCM, &self.sealing_key).expect("the key has 256 bits"))
     }
 
     /// Differs between clusters, and between keys. It is no secret.
@@ -320,11 +359,59 @@ mod tests {
         assert_eq!(digests.iter().collect::<std::collections::HashSet<_>>().len(), 4);
     }
 
+    #[test]
+    fn a_sealed_text_is_for_workers_of_the_cluster_alone() {
+        let key = ClusterKey::parse("0123456789abcdef0123456789abcdef").expect("a key");
+        let (random, own) = (Env::real().random, Identity::new(&key, "a"));
+        let seal = |text: &str| own.seal(random.as_ref(), "about", text.as_bytes());
+        for text in ["", "a secret of 25 characters"] {
+            let sealed = seal(text);
+            assert_eq!(Identity::new(&key, "a").open("about", &sealed).as_deref(), Some(text.as_bytes()));
+            assert_eq!(Identity::new(&key, "b").open("about", &sealed), None);
+            assert_eq!(Identity::new(&ClusterKey::generate(random.as_ref()), "a").open("about", &sealed), None);
+            assert_eq!(own.open("another", &sealed), None);
+            for at in 0..sealed.len() {
+                let mut changed = sealed.clone();
+                changed[at] ^= 1;
+                assert_eq!(own.open("about", &changed), None, "byte {at}");
+                assert_eq!(own.open("about", &sealed[..at]), None, "{at} bytes");
+            }
+            assert_ne!(seal(text), sealed, "nobody sees that it is the same");
+        }
+        assert!(!seal("a secret").windows(8).any(|bytes| bytes == b"a secret"));
+    }
+
     /// It decides whether workers of two releases understand each other. Computed with OpenSSL.
     #[test]
     fn the_fingerprint_of_a_key_stays_what_it_is() {
         let key = ClusterKey::parse("0123456789abcdef0123456789abcdef").expect("a key");
         assert_eq!(Identity::new(&key, "lake").fingerprint(), "8e12ff9f3d2d90172c1b7e5f7941b5f5");
+    }
+
+    /// What the server accepts of a client that offers these protocols.
+    async fn negotiated(offered: &[&[u8]]) -> Option<Protocol> {
+        let key = ClusterKey::parse("0123456789abcdef0123456789abcdef").expect("a key");
+        let identity = Identity::new(&key, "lake");
+        let mut config = ClientConfig::clone(identity.connector(Protocol::Http).config());
+        config.alpn_protocols = offered.iter().map(|protocol| protocol.to_vec()).collect();
+        let (near, far) = tokio::io::duplex(1 << 16);
+        let name = ServerName::try_from("worker").expect("this is a name");
+        let client = TlsConnector::from(Arc::new(config)).connect(name, near);
+        let (accepted, _connected) = tokio::join!(identity.acceptor.accept(far), client);
+        let accepted = accepted.ok()?;
+        Protocol::of(accepted.get_ref().1.alpn_protocol())
+    }
+
+    #[tokio::test]
+    async fn a_worker_that_speaks_another_version_of_the_protocol_is_refused() {
+        assert_eq!(negotiated(&[b"forebay-peer/1"]).await, Some(Protocol::Http));
+        assert_eq!(negotiated(&[b"forebay-peer/2", b"forebay-peer-frames/1"]).await, Some(Protocol::Frames));
+        let strangers: [&[&[u8]]; 4] =
+            [&[b"forebay-peer/2", b"forebay-peer-frames/2"], &[b"forebay-peer"], &[b"http/1.1"], &[]];
+        for offered in strangers {
+            assert_eq!(negotiated(offered).await, None, "{offered:?}");
+        }
+        assert_eq!(protocols(), "forebay-peer/1 forebay-peer-frames/1");
     }
 
     #[test]

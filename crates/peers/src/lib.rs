@@ -22,7 +22,7 @@ mod settings;
 pub use answer::Answers;
 pub use client::{Members, Peers};
 pub use error::{Error, Result};
-pub use identity::{ClusterKey, Identity};
+pub use identity::{ClusterKey, Identity, protocols};
 pub use message::{PeerBody, RequestBody};
 pub use requests::{ClientRequests, Origin};
 pub use server::PeerServer;

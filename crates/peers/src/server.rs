@@ -32,7 +32,7 @@ use crate::requests::ClientRequests;
 const STRANGERS_MAX: usize = 1024;
 
 /// Of these, those of one address. Others of that address are closed at once: if they waited, they would be in front of
-/// those of other addresses. One worker opens hundreds at once when as many large requests are passed on.
+/// those of other addresses. A worker makes fewer at once, see [`connect::CONNECTING_MAX`].
 const STRANGERS_PER_ADDRESS_MAX: usize = 256;
 
 /// They must have done so by then.
@@ -78,7 +78,7 @@ impl PeerServer {
     /// While some of these may still have to be fetched, connections are taken.
     pub async fn run(self, listener: TcpListener, stop: CancellationToken, cut: CancellationToken) {
         let (connections, strangers) = (TaskTracker::new(), Arc::new(Semaphore::new(STRANGERS_MAX)));
-        let addresses = Addresses::new(STRANGERS_PER_ADDRESS_MAX);
+        let addresses = Addresses::exact(STRANGERS_PER_ADDRESS_MAX);
         let mut is_over = std::pin::pin!(async {
             stop.cancelled().await;
             self.frames.close();

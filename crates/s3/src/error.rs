@@ -168,6 +168,9 @@ fn message(error: &Error, row: &Row) -> String {
         {
             format!("{}: {}", row.message.trim_end_matches('.'), error.context)
         }
+        ErrorKind::SlowDown | ErrorKind::InsufficientStorage if error.is_disk_full() => {
+            format!("{}: the disks of the cache have no room for it", row.message.trim_end_matches('.'))
+        }
         ErrorKind::AccessDenied => {
             "Access Denied: the storage behind this cache denies access to the cache itself, for every user. The operator of the cache must grant it the missing permission (`forebay doctor` names it).".to_owned()
         }
@@ -177,6 +180,12 @@ fn message(error: &Error, row: &Row) -> String {
         ErrorKind::NoSuchBucket if error.source.is_some() => {
             "The bucket does not exist in the storage behind this cache. The operator of the cache must create it, or correct the mount.".to_owned()
         }
+        ErrorKind::Unavailable => match error.why_under_store_takes_none() {
+            Some(why) => format!(
+                "Service is unable to handle the request: the storage behind this cache {why}. The operator of the cache must change that. Try again."
+            ),
+            None => row.message.to_owned(),
+        },
         _ => row.message.to_owned(),
     }
 }
@@ -247,10 +256,31 @@ mod tests {
             answer.message(),
             Some("Please reduce your request rate: an earlier request may still be carried out")
         );
+        let full = |kind| forebay_store::Error { kind, context: "/secret/disk".into(), source: None };
+        let answer = from_cache(full(forebay_store::ErrorKind::Full).into(), "id", "PutObject");
+        let told = "Please reduce your request rate: the disks of the cache have no room for it";
+        assert_eq!((answer.code().as_str(), answer.message()), ("SlowDown", Some(told)));
+        let answer = from_cache(full(forebay_store::ErrorKind::Busy).into(), "id", "PutObject");
+        assert_eq!(answer.message(), Some("Please reduce your request rate."));
+        let answer = from_cache(full(forebay_store::ErrorKind::NeverFits).into(), "id", "PutObject");
+        let told = "The request is larger than the server can store: the disks of the cache have no room for it";
+        assert_eq!((answer.code().as_str(), answer.message()), ("InsufficientStorage", Some(told)));
         // What the under store says stays inside.
         let mut throttled = Error::new(ErrorKind::SlowDown, "the under store: secret-host");
         throttled.source = Some("secret-host".into());
         assert_eq!(from_cache(throttled, "id", "PutObject").message(), Some("Please reduce your request rate."));
+    }
+
+    #[test]
+    fn a_client_hears_that_the_under_store_is_full_or_read_only_and_no_more() {
+        use forebay_ufs::ErrorKind as Ufs;
+        for (kind, words) in [(Ufs::NoSpace, "has no space left."), (Ufs::ReadOnly, "is read-only.")] {
+            let answer = from_cache(forebay_ufs::Error::new(kind, "/secret/path").into(), "id", "PutObject");
+            let code = (answer.code().as_str(), answer.status_code().map(|status| status.as_u16()));
+            assert_eq!(code, ("ServiceUnavailable", Some(503)));
+            let message = answer.message().unwrap_or_default();
+            assert!(message.contains(words) && !message.contains("secret"), "{message}");
+        }
     }
 
     #[test]

@@ -190,10 +190,7 @@ impl PassThrough {
         let call = service.call(unsigned(request));
         let answer = match &change {
             Some(change) => change.send(call).await.map_err(fail)?,
-            None if is_read_of_version => {
-                let status = |answer: &Result<HttpResponse, _>| answer.as_ref().map_or(500, |it| it.status().as_u16());
-                target.read(call, status).await.map_err(|error| fail(error.into()))?
-            }
+            None if is_read_of_version => target.read(call).await.map_err(|error| fail(error.into()))?,
             None => call.await,
         };
         let answer = answer.map_err(|error| s3_error!(HideSource(error.into()), InternalError))?;

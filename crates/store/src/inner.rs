@@ -37,10 +37,8 @@ pub(crate) struct Volume {
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct LastSnapshot {
     pub(crate) at: Duration,
-    /// Bytes that this process had appended by then.
-    pub(crate) appended_bytes: u64,
-    /// Bytes of log that the start had to replay because there was no newer snapshot.
-    pub(crate) replayed_bytes: u64,
+    /// Whether the start had to replay changes because there was no newer snapshot.
+    pub(crate) lacks_replayed: bool,
 }
 
 /// Since the last try of a snapshot failed, until one succeeds.
@@ -48,8 +46,9 @@ pub(crate) struct LastSnapshot {
 pub(crate) struct SnapshotPause {
     pub(crate) until: Duration,
     pub(crate) length: Duration,
-    /// The most that could be written to a directory when the try had failed.
-    pub(crate) room: u64,
+    /// The most that could be written to a directory when the try had failed. `None` if it failed for another reason
+    /// than room.
+    pub(crate) room: Option<u64>,
 }
 
 /// Bytes on disk of the objects in an accounting group.

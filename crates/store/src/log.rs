@@ -112,6 +112,8 @@ pub(crate) struct Log {
     marks: Arc<Marks>,
     /// The next record goes here or later.
     end: Arc<Mutex<Position>>,
+    /// Where the last append ends that had more than records of aborts. `None` before the first one.
+    changes_end: Arc<Mutex<Option<Position>>>,
 }
 
 /// The state of the log's task.
@@ -124,6 +126,7 @@ struct Appender {
     sync_delay: Duration,
     marks: Arc<Marks>,
     end: Arc<Mutex<Position>>,
+    changes_end: Arc<Mutex<Option<Position>>>,
     aborted: Arc<AbortedCommits>,
     /// How many of `aborted` this log has recorded.
     aborted_recorded: usize,
@@ -154,6 +157,7 @@ pub(crate) struct LogParts {
 impl Log {
     pub(crate) fn start(parts: LogParts) -> Self {
         let (sender, receiver) = mpsc::channel(QUEUE_MAX);
+        let changes_end = Arc::<Mutex<Option<Position>>>::default();
         let LogParts { directory, sequence, counters, clock, observer, aborted, sync_delay } = parts;
         // Set before the first segment exists: a snapshot that begins meanwhile must not leave that segment out.
         let end = Position { segment: directory.next_number(), offset: 0 };
@@ -167,6 +171,7 @@ impl Log {
             sync_delay,
             marks: Arc::clone(&marks),
             end: Arc::clone(&end),
+            changes_end: Arc::clone(&changes_end),
             aborted_recorded: aborted.count(),
             aborted,
             open: None,
@@ -174,7 +179,7 @@ impl Log {
             sync_at: None,
         };
         let task = forebay_env::spawn(Requester::LOG.gets(appender.run(receiver)));
-        Self { sender: Mutex::new(Some(sender)), task: Mutex::new(Some(task)), marks, end }
+        Self { sender: Mutex::new(Some(sender)), task: Mutex::new(Some(task)), marks, end, changes_end }
     }
 
     /// Appends records in sequence.
@@ -212,12 +217,10 @@ impl Log {
         self.append(Vec::new(), Until::Sealed).await.map(drop)
     }
 
-    /// Where a replay must begin to include everything that the tables do not show yet.
-    pub(crate) fn replay_from(&self) -> Position {
-        // Read the end first: what is appended later is marked, or comes after it.
-        let end = *self.end.lock();
-        let first = self.marks.applying.lock().first().map(|(position, _)| *position);
-        first.map_or(end, |first| first.min(end))
+    /// Whether this process has appended something after this position. Records of aborts that come alone do not count:
+    /// each snapshot lets all logs write them again.
+    pub(crate) fn has_changes_after(&self, position: Position) -> bool {
+        self.changes_end.lock().is_some_and(|end| end > position)
     }
 
     /// The next record goes here or later.
@@ -410,6 +413,9 @@ impl Appender {
             return Err(self.give_up(error, end, appended).await);
         }
         self.aborted_recorded = recorded + aborted.len();
+        if bytes > 0 {
+            *self.changes_end.lock() = Some(end);
+        }
         let bytes = offset - open.offset;
         open.segment.length.store(offset, Ordering::SeqCst);
         self.directory.grew(bytes);

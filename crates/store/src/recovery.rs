@@ -25,7 +25,7 @@ use crate::segment::{SEGMENT_HEADER_BYTES, Segment, SegmentHeader, SegmentKind, 
 use crate::snapshot::copies::{count_snapshots, drop_older_snapshots, drop_unfinished_snapshots};
 use crate::snapshot::load::{Snapshot, load_snapshot};
 use crate::table::{Entry, Tables, Values};
-use crate::{Error, ErrorKind, Result, Settings};
+use crate::{Error, ErrorKind, Result, Settings, lost_changes};
 use members::call_roll;
 use replay::{Replay, Replayed};
 
@@ -55,6 +55,8 @@ pub(crate) struct Recovered {
     pub(crate) snapshot_sequence: u64,
     /// Rows of both tables in the snapshot.
     pub(crate) shown_rows: u64,
+    /// Whether more than records of aborts was replayed from the logs.
+    pub(crate) has_changes: bool,
     pub(crate) forgotten: Forgotten,
     /// As [`Store::was_closed`](crate::Store::was_closed).
     pub(crate) was_closed: bool,
@@ -126,11 +128,15 @@ pub(crate) async fn recover(env: &Env, disks: Vec<Arc<dyn Disk>>, settings: &Set
     ends.extend(covered);
     ends.iter_mut().for_each(|(_, end)| end.leave_out_aborted(&replay));
     let mut aborted = replay.aborted().to_vec();
-    let Replayed { tables, prepared, next_sequence, min_versions, change_bytes, last_numbers } =
+    let Replayed { tables, prepared, next_sequence, min_versions, change_bytes, last_numbers, has_changes } =
         replay.finish(snapshot, &hasher, &known);
     roll.check_named(last_numbers.keys().copied(), &settings.forget)?;
     check_values(settings, &tables.values)?;
     let was_closed = snapshot_is_sound && closed.iter().all(|(is_known, is_closed)| *is_closed || !is_known);
+    let forgotten = roll.forgotten(was_closed, snapshot_is_sound);
+    if forgotten.has_lost_changes {
+        lost_changes::mark(&directories).await;
+    }
     roll.note().await?;
     unmark_all(&directories, &closed).await?;
     drop_unfinished_snapshots(&directories).await;
@@ -169,7 +175,6 @@ pub(crate) async fn recover(env: &Env, disks: Vec<Arc<dyn Disk>>, settings: &Set
     // Earlier processes of which only a forgotten directory has a trace took numbers, too.
     let lives = if roll.has_forgotten { LIVES_FORGOTTEN } else { 1 };
     let next_sequence = (used / SEQUENCES_OF_A_LIFE + lives).checked_mul(SEQUENCES_OF_A_LIFE).unwrap_or(used);
-    let forgotten = roll.forgotten(was_closed, snapshot_is_sound);
     Ok(Recovered {
         directories,
         tables,
@@ -179,6 +184,7 @@ pub(crate) async fn recover(env: &Env, disks: Vec<Arc<dyn Disk>>, settings: &Set
         snapshot_positions,
         snapshot_sequence,
         shown_rows,
+        has_changes,
         forgotten,
         was_closed,
     })
@@ -253,7 +259,16 @@ async fn open_segments(directory: &Directory, names: &[String]) -> Result<Vec<Ar
             }
             Err(error) if error.kind == ErrorKind::Corrupt => {
                 // Records can be read without the header: each is bound to its segment and has checksums.
-                tracing::warn!(segment = name, length, "the header of a segment is damaged or was never written");
+                match length {
+                    // A start that ended early has created the file and written nothing. Logs with records are listed,
+                    // and reads notice an extent that is missing.
+                    0 => tracing::debug!(segment = name, "a segment is empty: it was never begun"),
+                    _ => tracing::warn!(
+                        segment = name,
+                        length,
+                        "the header of a segment is damaged or was never written"
+                    ),
+                }
                 SegmentHeader::unread(identity.store, key, kind)
             }
             Err(error) => return Err(in_file(directory, name, error)),

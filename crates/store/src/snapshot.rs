@@ -42,17 +42,15 @@ impl Inner {
     pub(crate) async fn snapshot(&self) -> Result<()> {
         let _only_one = self.snapshot_lock.lock().await;
         let healthy = self.volumes.iter().filter(|volume| volume.directory.failed().is_none());
-        let directories: Vec<_> = healthy.map(|volume| Arc::clone(&volume.directory)).collect();
+        let mut directories: Vec<_> = healthy.map(|volume| Arc::clone(&volume.directory)).collect();
         if directories.is_empty() {
             return Err(Error::new(ErrorKind::Failed, "no directory takes writes"));
         }
+        // The others come last: they hold a copy only when too few have room.
+        directories.sort_by_cached_key(|directory| !self.has_room_for_snapshot(directory));
         let failed_directories = self.failed_directories();
         let at = self.env.clock.monotonic();
-        let appended_bytes = self.counters.lock().appended_bytes;
-        let Some((start, positions, next_sequence)) = self.snapshot_start().await else {
-            let problem = "no snapshot: a directory is failing, or no other one could record what failed with it";
-            return Err(Error::new(ErrorKind::Failed, problem));
-        };
+        let (start, positions, next_sequence) = self.snapshot_start().await?;
         // Before the objects: what is published meanwhile is among those.
         let prepared = self.prepared.entries();
         let mut copies = Copies::begin(directories, !prepared.is_empty()).await;
@@ -96,7 +94,7 @@ impl Inner {
         self.expect_snapshots();
         self.shown_sequence.store(next_sequence, Ordering::SeqCst);
         *self.shown_positions.lock() = positions;
-        *self.last_snapshot.lock() = LastSnapshot { at, appended_bytes, replayed_bytes: 0 };
+        *self.last_snapshot.lock() = LastSnapshot { at, lacks_replayed: false };
         *self.snapshot_pause.lock() = None;
         self.settle_logs().await;
         let mut counters = self.counters.lock();
@@ -108,15 +106,24 @@ impl Inner {
     /// Whether it is time for a snapshot, and there is room for one.
     pub(crate) fn is_snapshot_due(&self) -> bool {
         let appended = self.counters.lock().appended_bytes;
-        let is_time = appended >= self.snapshot_at_bytes.load(Ordering::Relaxed) || self.is_snapshot_overdue(appended);
+        let is_time = appended >= self.snapshot_at_bytes.load(Ordering::Relaxed) || self.is_snapshot_overdue();
         is_time && self.may_try_snapshot()
     }
 
-    fn is_snapshot_overdue(&self, appended_bytes: u64) -> bool {
+    fn is_snapshot_overdue(&self) -> bool {
         let last = *self.last_snapshot.lock();
-        let is_news = appended_bytes + last.replayed_bytes > last.appended_bytes;
         let period = PERIOD.max(Duration::from_secs(self.bytes_of_copies() / BYTES_PER_SECOND));
-        self.volumes.len() > 1 && is_news && self.env.clock.monotonic() >= last.at + period
+        let is_time = self.volumes.len() > 1 && self.env.clock.monotonic() >= last.at + period;
+        is_time && (last.lacks_replayed || self.has_news())
+    }
+
+    /// Whether this process has written something to the logs that the last snapshot does not show.
+    pub(crate) fn has_news(&self) -> bool {
+        let shown = self.shown_positions.lock();
+        self.volumes.iter().any(|volume| {
+            let position = shown.get(&volume.directory.identity.number).copied();
+            volume.log.has_changes_after(position.unwrap_or(Position { segment: 0, offset: 0 }))
+        })
     }
 
     fn bytes_of_copies(&self) -> u64 {
@@ -158,8 +165,9 @@ impl Inner {
         last > 2 * next && last > directory.capacity_bytes / 64
     }
 
-    /// Counts the log that the start replayed towards the next snapshot: processes may be short-lived.
-    pub(crate) fn count_replayed_log(&self) {
+    /// Counts the log that the start replayed towards the next snapshot: processes may be short-lived. `has_changes`
+    /// says whether there was more in it than records of aborts.
+    pub(crate) fn count_replayed_log(&self, has_changes: bool) {
         let shown = self.shown_positions.lock();
         let of_volume = |volume: &Volume| {
             let from = shown.get(&volume.directory.identity.number).copied();
@@ -172,7 +180,7 @@ impl Inner {
         let replayed: u64 = self.volumes.iter().map(of_volume).sum();
         self.snapshot_at_bytes.store(self.log_bytes_for_snapshot().saturating_sub(replayed), Ordering::Relaxed);
         let at = self.env.clock.monotonic();
-        *self.last_snapshot.lock() = LastSnapshot { at, appended_bytes: 0, replayed_bytes: replayed };
+        *self.last_snapshot.lock() = LastSnapshot { at, lacks_replayed: has_changes };
     }
 
     /// # Errors
@@ -223,22 +231,33 @@ impl Inner {
     /// The first chunk of a snapshot, and the positions and the next sequence in it. A replay from these positions must
     /// not find aborted records without the record of the abort. Nor may it miss that record: aborted records stay at
     /// the end of a log that the snapshot covers, until a start cuts them off.
-    async fn snapshot_start(&self) -> Option<(Chunk<'static>, HashMap<u16, Position>, u64)> {
+    ///
+    /// # Errors
+    /// `Full` and `Failed` when no directory could record what is aborted. `Failed` while commits end that met the
+    /// failure of a directory.
+    async fn snapshot_start(&self) -> Result<(Chunk<'static>, HashMap<u16, Position>, u64)> {
         loop {
             let aborted = self.aborted.count();
             let ends = self.log_ends();
-            let mut is_recorded = aborted == 0;
+            let (mut is_recorded, mut refused) = (aborted == 0, None::<Error>);
             for (volume, end) in self.volumes.iter().zip(&ends) {
                 // Commits that may wait stop waiting now. A log that takes no more writes answers all of them.
-                is_recorded |= volume.log.barrier_with_aborts().await.is_ok();
+                match volume.log.barrier_with_aborts().await {
+                    Ok(()) => is_recorded = true,
+                    Err(error) => refused = refused.filter(|known| known.kind == ErrorKind::Full).or(Some(error)),
+                }
                 volume.log.applied(*end).await;
             }
-            if !is_recorded {
-                return None;
+            if let (false, Some(error)) = (is_recorded, refused) {
+                let context = format!("no directory could record what failed with another one: {error}");
+                return Err(Error { context, ..error });
             }
-            let start = self.try_snapshot_start(&ends)?;
+            let Some(start) = self.try_snapshot_start(&ends) else {
+                let problem = "commits that met the failure of a directory have not ended yet";
+                return Err(Error::new(ErrorKind::Failed, problem));
+            };
             if self.aborted.count() == aborted {
-                return Some(start);
+                return Ok(start);
             }
         }
     }

@@ -132,7 +132,7 @@ impl Store {
             tracing::warn!(%error, "no snapshot could be written after a directory was forgotten: what is known of it may be in one directory only");
         }
         inner.settle_logs().await;
-        inner.count_replayed_log();
+        inner.count_replayed_log(recovered.has_changes);
         inner.expect_snapshots();
         *inner.task.lock() = Some(forebay_env::spawn(Arc::clone(&inner).maintain()));
         Ok(Self { inner })
@@ -396,13 +396,9 @@ impl Store {
 }
 
 impl Inner {
-    /// Whether the last snapshot covers everything that is in the logs.
+    /// Whether the last snapshot, which this process has written, covers everything that is in the logs.
     fn is_all_shown(&self) -> bool {
-        let shown = self.shown_positions.lock();
-        self.volumes.iter().all(|volume| {
-            let directory = &volume.directory;
-            directory.failed().is_none() && shown.get(&directory.identity.number) == Some(&volume.log.replay_from())
-        })
+        self.failed_directories() == 0 && !self.has_news()
     }
 
     fn filled(&self, bytes: u64) {

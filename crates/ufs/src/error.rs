@@ -19,6 +19,11 @@ pub enum ErrorKind {
     Unavailable,
     /// The answer to a write was lost: the write may have been applied, or may be applied later.
     Ambiguous,
+    /// The under store has no room for it, or a quota is used up. A smaller write may still succeed. A directory may
+    /// already show the change, and not have synced it. Nothing changes later.
+    NoSpace,
+    /// The file system behind the under store is read-only. Nothing changes later.
+    ReadOnly,
     /// The requester may not do this.
     Denied,
     /// Our credentials are missing, wrong or expired. This says nothing about what clients may do.
@@ -49,7 +54,9 @@ impl ErrorKind {
     /// Whether the same call may succeed later.
     pub fn is_transient(self) -> bool {
         match self {
-            Self::Conflict | Self::Throttled | Self::Unavailable | Self::Ambiguous => true,
+            Self::Conflict | Self::Throttled | Self::Unavailable | Self::Ambiguous | Self::NoSpace | Self::ReadOnly => {
+                true
+            }
             Self::NotFound
             | Self::NoBucket
             | Self::AlreadyExists
@@ -74,6 +81,8 @@ pub struct Error {
     pub context: String,
     #[source]
     pub source: Option<Box<dyn std::error::Error + Send + Sync>>,
+    /// See [`Error::is_unsent`].
+    pub(crate) unsent: bool,
 }
 
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -85,6 +94,17 @@ pub(crate) fn not_found(key: &str) -> Error {
 
 impl Error {
     pub fn new(kind: ErrorKind, context: impl Into<String>) -> Self {
-        Self { kind, context: context.into(), source: None }
+        Self { kind, context: context.into(), source: None, unsent: false }
+    }
+
+    /// The error of a request that was not sent: the under store is out of reach, or nothing is sent to it now.
+    pub fn unsent(context: impl Into<String>) -> Self {
+        Self { unsent: true, ..Self::new(ErrorKind::Unavailable, context) }
+    }
+
+    /// Whether the request certainly did not leave this process. After a write in several steps, the step that would
+    /// have changed the object did not.
+    pub fn is_unsent(&self) -> bool {
+        self.unsent && self.kind == ErrorKind::Unavailable
     }
 }

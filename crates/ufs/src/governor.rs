@@ -28,7 +28,7 @@ use crate::{
 };
 pub use limits::Governor;
 pub use root::GovernedRoot;
-pub use state::{Circuit, DeniedWrites, GovernorState, LastError};
+pub use state::{Circuit, DeniedWrites, GovernorState, LastError, RefusedWrites};
 
 /// Limits that operators may change.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -148,6 +148,18 @@ impl Governed {
         Upload { source: Arc::new(source), ..upload }
     }
 
+    /// Sends a change. `upload_bytes`: the size of an upload. That any other change succeeds says nothing about room.
+    async fn write<T>(
+        &self,
+        operation: &'static str,
+        upload_bytes: Option<u64>,
+        call: impl Future<Output = Result<T>>,
+    ) -> Result<T> {
+        let result = self.governor.run(self.caller(), Work::Write, operation, call).await;
+        self.governor.learn_room(&self.bucket, upload_bytes, result.as_ref().err());
+        result
+    }
+
     /// If a failed read is worth a retry, waits for it. Returns whether to retry.
     async fn try_again(&self, failed: Option<ErrorKind>, tries: &mut u32) -> bool {
         let again = failed.is_some_and(ErrorKind::is_transient) && *tries < self.governor.settings().read_tries;
@@ -220,7 +232,7 @@ impl UnderStore for Governed {
     }
 
     async fn make_durable(&self, key: &ObjectKey) -> Result<()> {
-        self.governor.run(self.caller(), Work::Write, "make_durable", self.inner.make_durable(key)).await
+        self.write("make_durable", None, self.inner.make_durable(key)).await
     }
 
     async fn get(&self, key: &ObjectKey, range: Option<ByteRange>, if_match: Option<&ETag>) -> Result<RemoteBody> {
@@ -228,16 +240,17 @@ impl UnderStore for Governed {
     }
 
     async fn put(&self, key: &ObjectKey, upload: Upload) -> Result<Stored> {
+        let bytes = upload.info.size;
         let upload = match self.lane {
             Lane::Foreground => upload,
             Lane::Background if self.governor.settings().upload_bandwidth.0 > 0 => self.paced(upload),
             Lane::Background => upload,
         };
-        self.governor.run(self.caller(), Work::Write, "put", self.inner.put(key, upload)).await
+        self.write("put", Some(bytes), self.inner.put(key, upload)).await
     }
 
     async fn delete(&self, key: &ObjectKey, condition: Condition) -> Result<()> {
-        self.governor.run(self.caller(), Work::Write, "delete", self.inner.delete(key, condition)).await
+        self.write("delete", None, self.inner.delete(key, condition)).await
     }
 
     async fn list(&self, request: &ListRequest) -> Result<ListPage> {
@@ -253,7 +266,7 @@ impl UnderStore for Governed {
     }
 
     async fn set_tags(&self, key: &ObjectKey, tags: &Tags) -> Result<()> {
-        self.governor.run(self.caller(), Work::Write, "set_tags", self.inner.set_tags(key, tags)).await
+        self.write("set_tags", None, self.inner.set_tags(key, tags)).await
     }
 
     async fn sweep(&self, age: Duration, is_ours: IsOurs<'_>) -> Result<u64> {
@@ -273,7 +286,7 @@ impl UnderStore for Governed {
     }
 
     async fn make_mark(&self) -> Result<Mark> {
-        self.governor.run(self.caller(), Work::Write, "make_mark", self.inner.make_mark()).await
+        self.write("make_mark", None, self.inner.make_mark()).await
     }
 
     fn s3(&self) -> Option<S3Target> {
@@ -296,6 +309,9 @@ fn is_trouble(error: &Error) -> bool {
         | ErrorKind::NotEmpty
         | ErrorKind::Precondition
         | ErrorKind::Conflict
+        // The under store answers. Reads, and writes that need less room, may succeed.
+        | ErrorKind::NoSpace
+        | ErrorKind::ReadOnly
         | ErrorKind::Denied
         | ErrorKind::Credentials
         | ErrorKind::Unsupported
@@ -304,6 +320,11 @@ fn is_trouble(error: &Error) -> bool {
         | ErrorKind::InvalidStorageClass
         | ErrorKind::Corrupt => false,
     }
+}
+
+/// Whether nothing may have answered.
+fn is_silence(kind: ErrorKind) -> bool {
+    matches!(kind, ErrorKind::Unavailable | ErrorKind::Ambiguous)
 }
 
 /// Whether an error is a regular answer, as common as success: a cache asks for objects that may not exist.
@@ -315,6 +336,8 @@ fn is_an_answer(kind: ErrorKind) -> bool {
         | ErrorKind::Throttled
         | ErrorKind::Unavailable
         | ErrorKind::Ambiguous
+        | ErrorKind::NoSpace
+        | ErrorKind::ReadOnly
         | ErrorKind::Denied
         | ErrorKind::Credentials
         | ErrorKind::Unsupported

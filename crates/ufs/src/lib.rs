@@ -17,6 +17,7 @@ pub mod hdfs;
 pub mod memory;
 mod open;
 mod options;
+mod passed;
 mod root;
 pub mod s3;
 mod stamp;

@@ -10,6 +10,7 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use futures::stream::BoxStream;
 
+use crate::passed::{Outcome, observed};
 use crate::{Error, ErrorKind, Result, Stamp};
 
 /// Whether the caller is the only one that writes a key.
@@ -175,31 +176,24 @@ impl S3Target {
         Self { client, bucket, prefix, reads: None }
     }
 
-    /// Sends a read of an object that passes through. `status` tells the HTTP status of its answer.
+    /// Sends a read of an object that passes through, with [`Self::client`] and in the task of the call.
     ///
     /// # Errors
     /// `Unavailable`, at once, while no requests are sent.
-    pub async fn read<T: Send>(
-        &self,
-        call: impl Future<Output = T> + Send,
-        status: impl FnOnce(&T) -> u16 + Send,
-    ) -> Result<T> {
+    pub async fn read<T: Send>(&self, call: impl Future<Output = T> + Send) -> Result<T> {
         match &self.reads {
             None => Ok(call.await),
-            Some(reads) => pass_read(&**reads, call, status).await,
+            Some(reads) => pass_read(&**reads, call).await,
         }
     }
 }
 
-pub(crate) async fn pass_read<T: Send>(
-    reads: &dyn PassedReads,
-    call: impl Future<Output = T> + Send,
-    status: impl FnOnce(&T) -> u16 + Send,
-) -> Result<T> {
+pub(crate) async fn pass_read<T: Send>(reads: &dyn PassedReads, call: impl Future<Output = T> + Send) -> Result<T> {
     let mut answer = None;
     let told = async {
-        let answer = &*answer.insert(call.await);
-        trouble_of(status(answer)).map_or(Ok(()), Err)
+        let (output, outcome) = observed(call).await;
+        answer = Some(output);
+        trouble_of(outcome).map_or(Ok(()), Err)
     };
     let told = reads.pass(told.boxed()).await;
     match (answer, told) {
@@ -208,16 +202,18 @@ pub(crate) async fn pass_read<T: Send>(
     }
 }
 
-/// What a status says about the under store's health.
-fn trouble_of(status: u16) -> Option<Error> {
-    let kind = match status {
-        429 | 503 => ErrorKind::Throttled,
+/// What the outcome of a request that passed through says about the under store's health.
+fn trouble_of(outcome: Outcome) -> Option<Error> {
+    let (kind, problem) = match outcome {
+        Outcome::NotSent => return None,
+        Outcome::Unanswered => (ErrorKind::Unavailable, "did not answer".to_owned()),
         // It answers, and does not know the request.
-        501 => return None,
-        500.. => ErrorKind::Unavailable,
-        _ => return None,
+        Outcome::Answered(501) => return None,
+        Outcome::Answered(status @ (429 | 503)) => (ErrorKind::Throttled, format!("answered {status} to")),
+        Outcome::Answered(status @ 500..) => (ErrorKind::Unavailable, format!("answered {status} to")),
+        Outcome::Answered(_) => return None,
     };
-    Some(Error::new(kind, format!("the under store answered {status} to a request that passed through")))
+    Some(Error::new(kind, format!("the under store {problem} a request that passed through")))
 }
 
 /// One bucket's place in an under store. Implementations do no retries beyond what one call needs. The

@@ -1,8 +1,13 @@
 //! Health, metrics, the console, and answers to what there is not.
 
+use std::pin::{Pin, pin};
+use std::time::Duration;
+
+use forebay_admin::api::{CircuitState, UnderStoreStatus};
+use forebay_ufs::memory::Mood;
 use serde_json::json;
 
-use crate::support::{ROOT, Server};
+use crate::support::{BUCKET, ROOT, Server};
 
 #[tokio::test]
 async fn probes_are_answered_before_the_store_is_open() {
@@ -154,4 +159,84 @@ async fn the_console_is_served_to_anybody_and_runs_nothing_of_others() {
         assert_eq!((head.status, head.body.as_str()), (200, ""));
         assert_eq!(head.header("content-length").unwrap().parse(), Ok(answer.body.len()));
     }
+}
+
+#[tokio::test]
+async fn the_overview_says_whether_the_first_checks_are_complete() {
+    let server = Server::ready().await;
+    let is_checking = async || server.get("/api/v1/overview", ROOT).await.json()["checking"].clone();
+    assert_eq!(is_checking().await, json!(false));
+    for round in [server.notices.first_round(), server.notices.first_round()] {
+        assert_eq!(is_checking().await, json!(true), "until the last of them is over");
+        drop(round);
+    }
+    assert_eq!(is_checking().await, json!(false));
+}
+
+/// An under store whose last probe has failed.
+fn unusable(problem_id: &str, silent_ms: u64) -> UnderStoreStatus {
+    UnderStoreStatus {
+        url: "s3://bucket".into(),
+        buckets: vec![BUCKET.to_owned()],
+        circuit: CircuitState::Closed,
+        probe_in_ms: None,
+        failures_in_a_row: 0,
+        concurrency_limit: 64,
+        concurrency_max: 64,
+        running: 0,
+        silent_ms: Some(silent_ms),
+        calls: 0,
+        errors: 0,
+        throttled: 0,
+        last_error: None,
+        last_error_ms: None,
+        problem: Some("out of reach: no answer within 10 s".into()),
+        problem_id: Some(problem_id.to_owned()),
+        checking: false,
+        requests_per_second_max: 0,
+        upload_bandwidth_max: 0,
+    }
+}
+
+/// What it brings, if it is there when all tasks have had their turn.
+async fn polled<F: Future>(work: Pin<&mut F>) -> Option<F::Output> {
+    let others = async {
+        for _ in 0..100 {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::select! {
+        biased;
+        done = work => Some(done),
+        () = others => None,
+    }
+}
+
+#[tokio::test]
+async fn a_listing_does_not_wait_for_an_under_store_that_answers_nothing() {
+    let server = Server::ready().await;
+    server.under.set_mood(Mood::Hang);
+    let before = server.under.requests();
+    let mut answer = pin!(server.get("/api/v1/objects?path=/bucket/", ROOT));
+    while server.under.requests() == before {
+        assert!(polled(answer.as_mut()).await.is_none());
+    }
+    // It has answered others a moment ago, or answers its probes: it is only slow.
+    for (problem_id, silent_ms) in [("under-store-unreachable", 100), ("under-store-full", 60_000)] {
+        server.under_stores.set(vec![unusable(problem_id, silent_ms)]);
+        for _ in 0..60 {
+            server.clock.advance(Duration::from_secs(1));
+            assert!(polled(answer.as_mut()).await.is_none());
+        }
+    }
+    server.under_stores.set(vec![unusable("under-store-unreachable", 60_000)]);
+    let answer = loop {
+        server.clock.advance(Duration::from_secs(1));
+        if let Some(answer) = polled(answer.as_mut()).await {
+            break answer;
+        }
+    };
+    assert_eq!(answer.status, 503);
+    let detail = answer.detail();
+    assert!(detail.contains("does not answer") && detail.contains("no answer within 10 s"), "{detail}");
 }

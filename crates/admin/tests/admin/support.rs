@@ -7,7 +7,7 @@ use std::sync::Arc;
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use forebay_admin::api::UnderStoreStatus;
-use forebay_admin::{Admin, Running, UnderStores};
+use forebay_admin::{Admin, Notices, Running, UnderStores};
 use forebay_auth::{RootUser, Secret, Users};
 use forebay_cache::{Cache, Mount, Mounts, Parts};
 use forebay_catalog::EmbeddedCatalog;
@@ -18,6 +18,7 @@ use forebay_logs::AuditLog;
 use forebay_store::Store;
 use forebay_types::BucketName;
 use forebay_ufs::memory::MemoryUnderStore;
+use parking_lot::Mutex;
 use prometheus_client::registry::Registry;
 use serde_json::Value;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -55,16 +56,26 @@ pub(crate) struct Server {
     pub(crate) users: Option<Users>,
     /// Of the one bucket.
     pub(crate) under: MemoryUnderStore,
+    pub(crate) under_stores: GivenUnderStores,
+    pub(crate) notices: Notices,
     users_file: tempfile::NamedTempFile,
     env: Env,
     stop: CancellationToken,
 }
 
-struct NoUnderStores;
+/// The states of under stores, as the test gives them.
+#[derive(Clone, Default)]
+pub(crate) struct GivenUnderStores(Arc<Mutex<Vec<UnderStoreStatus>>>);
 
-impl UnderStores for NoUnderStores {
+impl GivenUnderStores {
+    pub(crate) fn set(&self, states: Vec<UnderStoreStatus>) {
+        *self.0.lock() = states;
+    }
+}
+
+impl UnderStores for GivenUnderStores {
     fn states(&self) -> Vec<UnderStoreStatus> {
-        Vec::new()
+        self.0.lock().clone()
     }
 }
 
@@ -108,7 +119,8 @@ impl Server {
         let users_file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(users_file.path(), USERS).unwrap();
         let under = MemoryUnderStore::default();
-        Self { address, admin, clock, users: None, under, users_file, env, stop }
+        let (under_stores, notices) = (GivenUnderStores::default(), Notices::default());
+        Self { address, admin, clock, users: None, under, under_stores, notices, users_file, env, stop }
     }
 
     pub(crate) async fn ready() -> Self {
@@ -121,9 +133,9 @@ impl Server {
             cache: open_cache(&server.env, &server.under, &mut registry).await,
             users: users.clone(),
             registry,
-            notices: forebay_admin::Notices::default(),
+            notices: server.notices.clone(),
             configuration: Vec::new(),
-            under_stores: Arc::new(NoUnderStores),
+            under_stores: Arc::new(server.under_stores.clone()),
             cluster: None,
         });
         server.users = Some(users);

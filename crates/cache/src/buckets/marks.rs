@@ -69,7 +69,9 @@ impl Buckets {
         }
         let made = match under_store.make_mark().await {
             // A full disk has no room for a mark, and deletes make room.
-            Err(error) if is_delete && !had_mark && error.kind == UfsKind::Unavailable => return Ok(()),
+            Err(error) if is_delete && !had_mark && matches!(error.kind, UfsKind::Unavailable | UfsKind::NoSpace) => {
+                return Ok(());
+            }
             made => made.map_err(PersistError::UnderStore)?,
         };
         let Mark::Id(mark) = made else { return Ok(()) };

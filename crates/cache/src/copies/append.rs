@@ -1,6 +1,6 @@
 //! Bytes of another worker that become an object of the store.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use forebay_env::Clock;
@@ -13,23 +13,30 @@ use crate::{ByteStream, Error, ErrorKind, Result};
 const WINDOW: Duration = Duration::from_secs(10);
 const BYTES_MIN: u64 = 64 << 10;
 
+/// How long a stream that has failed had kept its reader waiting. Empty while it has not failed.
+pub(super) type FailedAfter = Arc<OnceLock<Duration>>;
+
 /// A stream that fails when it is too slow. Without this, one that sends a byte now and then could be read forever.
 /// Only the time in which its next piece is waited for counts.
-pub(super) fn in_time(clock: Arc<dyn Clock>, stream: ByteStream) -> ByteStream {
+pub(super) fn in_time(clock: Arc<dyn Clock>, stream: ByteStream, failed_after: FailedAfter) -> ByteStream {
     let (waited, bytes) = (Duration::ZERO, 0_u64);
     let pieces = futures::stream::try_unfold((stream, waited, bytes), move |(mut stream, waited, bytes)| {
-        let clock = Arc::clone(&clock);
+        let (clock, failed_after) = (Arc::clone(&clock), Arc::clone(&failed_after));
         async move {
             let began = clock.monotonic();
             let next = tokio::select! {
                 biased;
-                next = stream.next() => next,
+                next = stream.next() => next.transpose(),
                 () = clock.sleep(WINDOW.saturating_sub(waited)) => {
-                    return Err(Error::new(ErrorKind::Unavailable, "it sends nothing, or too slowly"));
+                    Err(Error::new(ErrorKind::Unavailable, "it sends nothing, or too slowly"))
                 }
             };
-            let Some(data) = next.transpose()? else { return Ok(None) };
             let waited = waited + clock.monotonic().saturating_sub(began);
+            // Nothing is read after the first error.
+            if next.is_err() {
+                let _ = failed_after.set(waited);
+            }
+            let Some(data) = next? else { return Ok(None) };
             let bytes = bytes + data.len() as u64;
             let (waited, bytes) = if bytes < BYTES_MIN { (waited, bytes) } else { (Duration::ZERO, 0) };
             Ok(Some((data, (stream, waited, bytes))))
@@ -68,6 +75,10 @@ mod tests {
 
     const PIECES: usize = 20;
 
+    fn timed(env: Env, pieces: ByteStream) -> ByteStream {
+        in_time(env.clock, pieces, FailedAfter::default())
+    }
+
     /// Reads a stream that sends a piece of this size every four seconds, all of it or until it is given up.
     async fn read(piece: usize) -> Result<usize> {
         let (env, clock) = Env::simulated(1);
@@ -79,7 +90,7 @@ mod tests {
                 Ok(Bytes::from(vec![7; piece]))
             }
         });
-        let pieces = in_time(env.clock, pieces.boxed());
+        let pieces = timed(env, pieces.boxed());
         let task = forebay_env::spawn(pieces.try_fold(0, |all, data| async move { Ok(all + data.len()) }));
         while !task.is_finished() {
             // Until it waits.
@@ -104,7 +115,7 @@ mod tests {
     async fn a_pause_of_the_reader_does_not_count() {
         let (env, clock) = Env::simulated(1);
         let pieces = futures::stream::iter((0..PIECES).map(|_| Ok(Bytes::from_static(b"some"))));
-        let mut pieces = in_time(env.clock, pieces.boxed());
+        let mut pieces = timed(env, pieces.boxed());
         let mut count = 0;
         while let Some(piece) = pieces.next().await {
             piece.unwrap();
@@ -112,5 +123,25 @@ mod tests {
             clock.advance(WINDOW);
         }
         assert_eq!(count, PIECES);
+    }
+
+    /// What the reader does in between does not count.
+    #[tokio::test]
+    async fn a_failure_shows_how_long_it_was_waited_for() {
+        let (env, clock) = Env::simulated(1);
+        let failed_after = FailedAfter::default();
+        let breaks = Error::new(ErrorKind::Unavailable, "it breaks off");
+        let pieces = futures::stream::iter([Ok(Bytes::from_static(b"some")), Err(breaks)]);
+        let mut pieces = in_time(Arc::clone(&env.clock), pieces.boxed(), Arc::clone(&failed_after));
+        pieces.next().await.unwrap().unwrap();
+        clock.advance(WINDOW);
+        assert_eq!(failed_after.get(), None);
+        pieces.next().await.unwrap().unwrap_err();
+        assert_eq!(failed_after.get(), Some(&Duration::ZERO));
+        let silent = FailedAfter::default();
+        let mut pieces = in_time(env.clock, futures::stream::pending().boxed(), Arc::clone(&silent));
+        let (failed, ()) = futures::future::join(pieces.next(), async { clock.advance(WINDOW) }).await;
+        failed.unwrap().unwrap_err();
+        assert_eq!(silent.get(), Some(&WINDOW));
     }
 }

@@ -9,15 +9,12 @@ use forebay_catalog::{Check, ErrorKind as CatalogErrorKind, LocalChange, Transac
 use forebay_store::{Class, NewObject};
 use forebay_types::{Durability, ObjectPath};
 
-use super::append::{append_all, in_time};
+use super::append::{FailedAfter, append_all, in_time};
 use super::wanted::{Ended, Turn};
 use crate::home::lost::not_all_at_home;
 use crate::policies::groups::group_of;
 use crate::worker::Worker;
 use crate::{CopyId, Error, ErrorKind, HeldBytes, Needs, OtherWorkers, Result};
-
-/// Objects that are fetched at once. At most half of them come from one worker.
-pub(crate) const FETCHES_MAX: usize = 8;
 
 /// For so long a request waits for bytes to come. A large object takes longer: the client has to try again.
 const WAIT_MAX: Duration = Duration::from_secs(10);
@@ -89,16 +86,19 @@ impl Worker {
                 }
             };
             let asked_at = self.env.clock.monotonic();
+            let failed_after = FailedAfter::default();
             let opened = match is_own {
                 true => self.held(key, wanted.generation).await,
                 false => others.open(worker, key, wanted.generation).await.map(|held| {
-                    let clock = &self.env.clock;
-                    held.map(|held| HeldBytes { stream: in_time(Arc::clone(clock), held.stream), ..held })
+                    let (clock, failed_after) = (Arc::clone(&self.env.clock), Arc::clone(&failed_after));
+                    held.map(|held| HeldBytes { stream: in_time(clock, held.stream, failed_after), ..held })
                 }),
             };
-            let error = match opened {
+            // How long the other worker kept this one waiting before it failed. `None`: it is this one that failed.
+            let (error, waited) = match opened {
                 Ok(Some(held)) => match self.keep_held(key, path, found.version, &wanted, held).await {
                     Ok(is_wanted) => {
+                        self.home.copies.has_answered(worker);
                         if is_wanted {
                             self.found_bytes(key, path);
                         }
@@ -106,23 +106,29 @@ impl Worker {
                     }
                     // Its disks don't read them.
                     Err(error) if error.kind == ErrorKind::Corrupt => {
+                        self.home.copies.has_answered(worker);
                         damaged.push(worker.as_str());
                         continue;
                     }
-                    Err(error) => error,
+                    Err(error) => (error, failed_after.get().copied()),
                 },
                 Ok(None) => {
+                    self.home.copies.has_answered(worker);
                     asked.push(worker.as_str());
                     continue;
                 }
                 // They don't even read what belongs to them.
                 Err(error) if error.kind == ErrorKind::Corrupt => {
+                    self.home.copies.has_answered(worker);
                     damaged.push(worker.as_str());
                     continue;
                 }
-                Err(error) => error,
+                Err(error) => (error, Some(self.env.clock.monotonic().saturating_sub(asked_at))),
             };
-            self.home.copies.has_failed(worker, asked_at);
+            match waited.filter(|_| !is_own) {
+                Some(waited) => self.home.copies.has_failed(worker, waited),
+                None => self.home.copies.has_answered(worker),
+            }
             failed = Some(format!("worker {worker}: {error}"));
         }
         // One that the record does not name hardly has what one that failed has.

@@ -14,13 +14,20 @@ use tokio::sync::{Notify, oneshot};
 
 use crate::UnavailableBytes;
 
+/// Objects that are fetched at once. At most half of them come from one worker.
+pub(crate) const FETCHES_MAX: usize = 8;
+
 /// Before what could not be fetched is tried again.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// Fetches from one worker at once. One that does not answer, or hardly, leaves the others of [`super::FETCHES_MAX`].
+/// Fetches from one worker at once. One that does not answer, or hardly, leaves the others of [`FETCHES_MAX`].
 const FETCHES_PER_WORKER_MAX: usize = 4;
 
-/// A worker that took as long as this to fail is not asked again for a while. Those that do not run fail at once.
+/// Fetches at once from all workers that are failing, one from each. The others are for workers that answer.
+const FETCHES_FROM_FAILING_MAX: usize = FETCHES_MAX / 2;
+
+/// A worker that took as long as this to fail is failing until it answers, and is not asked again for a while. Those
+/// that do not run fail at once.
 const SLOW: Duration = Duration::from_secs(2);
 const SILENCE: Duration = Duration::from_secs(5);
 
@@ -96,8 +103,8 @@ struct State {
     for_worker: BTreeMap<String, VecDeque<Bytes>>,
     /// How many are fetched from each worker.
     fetched_from: BTreeMap<String, usize>,
-    /// Workers that did not answer, and when they are asked again.
-    silent: BTreeMap<String, Duration>,
+    /// Workers that did not answer when they were asked last, and when they are asked again.
+    failing: BTreeMap<String, Duration>,
     /// How many could not be fetched at the last try.
     failed: usize,
     /// Some of these, so that memory is bounded. Others follow at their next try when one of them is not wanted any
@@ -182,10 +189,9 @@ impl WantedCopies {
     pub(super) fn turn(&self, worker: &str) -> Turn<'_> {
         let now = self.env.clock.monotonic();
         let mut state = self.state.lock();
-        if state.silent.get(worker).is_some_and(|until| now < *until) {
+        if state.failing.get(worker).is_some_and(|until| now < *until) {
             return Turn::Silent;
         }
-        state.silent.remove(worker);
         if !state.has_room(worker) {
             return Turn::Full;
         }
@@ -193,12 +199,17 @@ impl WantedCopies {
         Turn::Now(Place { copies: self, worker: worker.to_owned() })
     }
 
-    /// A worker that was asked at this time has failed.
-    pub(super) fn has_failed(&self, worker: &str, asked: Duration) {
-        let now = self.env.clock.monotonic();
-        if now.saturating_sub(asked) >= SLOW {
-            self.state.lock().silent.insert(worker.to_owned(), now + SILENCE);
+    /// Another worker has failed, after this time in which it was waited for.
+    pub(super) fn has_failed(&self, worker: &str, waited: Duration) {
+        if waited >= SLOW {
+            let until = self.env.clock.monotonic() + SILENCE;
+            self.state.lock().failing.insert(worker.to_owned(), until);
         }
+    }
+
+    /// Another worker has given bytes, or says that it has none. Called before its place is dropped.
+    pub(super) fn has_answered(&self, worker: &str) {
+        self.state.lock().failing.remove(worker);
     }
 
     pub(super) fn end(&self, fetch: &Fetch, ended: Ended) {
@@ -333,11 +344,11 @@ impl State {
             return Some(key);
         }
         let count = |worker: &str| self.fetched_from.get(worker).copied().unwrap_or_default();
-        let least_asked = || self.for_worker.keys().min_by_key(|worker| count(worker.as_str())).cloned();
+        let least_asked = || {
+            let with_room = self.for_worker.keys().filter(|worker| self.has_room(worker));
+            with_room.min_by_key(|worker| count(worker.as_str())).cloned()
+        };
         let worker = urgent.or_else(least_asked)?;
-        if !self.has_room(&worker) {
-            return None;
-        }
         let keys = self.for_worker.get_mut(&worker)?;
         let key = keys.pop_front();
         if keys.is_empty() {
@@ -354,7 +365,12 @@ impl State {
     }
 
     fn has_room(&self, worker: &str) -> bool {
-        self.fetched_from.get(worker).is_none_or(|count| *count < FETCHES_PER_WORKER_MAX)
+        let count = |worker: &str| self.fetched_from.get(worker).copied().unwrap_or_default();
+        if !self.failing.contains_key(worker) {
+            return count(worker) < FETCHES_PER_WORKER_MAX;
+        }
+        let of_failing = self.failing.keys().map(|worker| count(worker.as_str())).sum::<usize>();
+        count(worker) == 0 && of_failing < FETCHES_FROM_FAILING_MAX
     }
 
     /// A fetch from this worker has ended.
@@ -452,15 +468,50 @@ mod tests {
     async fn a_worker_that_is_slow_to_fail_is_not_asked_for_a_while() {
         let (env, clock) = Env::simulated(0);
         let copies = WantedCopies::new(env);
-        copies.has_failed("away", clock.monotonic());
+        copies.has_failed("away", Duration::ZERO);
         assert!(matches!(copies.turn("away"), Turn::Now(_)), "it fails at once");
-        let asked = clock.monotonic();
-        clock.advance(SLOW);
-        copies.has_failed("hangs", asked);
+        copies.has_failed("hangs", SLOW);
         clock.advance(SILENCE - Duration::from_millis(1));
         assert!(matches!(copies.turn("hangs"), Turn::Silent) && matches!(copies.turn("away"), Turn::Now(_)));
         clock.advance(Duration::from_millis(1));
         assert!(matches!(copies.turn("hangs"), Turn::Now(_)));
+    }
+
+    #[tokio::test]
+    async fn workers_that_are_failing_leave_half_of_all_places_to_others() {
+        let (env, clock) = Env::simulated(0);
+        let copies = WantedCopies::new(env);
+        let failing: Vec<String> = (0..FETCHES_MAX).map(|number| format!("fails {number}")).collect();
+        failing.iter().for_each(|worker| copies.has_failed(worker, SLOW));
+        clock.advance(SILENCE);
+        let mut places: Vec<Place<'_>> = Vec::new();
+        for (number, worker) in failing.iter().enumerate() {
+            match copies.turn(worker) {
+                Turn::Now(place) => places.push(place),
+                Turn::Full => assert!(number >= FETCHES_MAX / 2),
+                Turn::Silent => panic!("it may be asked again"),
+            }
+            assert!(matches!(copies.turn(worker), Turn::Full), "one at a time");
+        }
+        assert_eq!(places.len(), FETCHES_MAX / 2);
+        // What is to come from a worker that answers is not behind what has no place.
+        for (number, worker) in [(0, "fails 7"), (1, "well")] {
+            copies.add(key_of(number), &path_of(number));
+            let fetch = copies.next().await;
+            copies.end(&fetch, Ended::Waits(worker.to_owned()));
+        }
+        let of_well: Vec<_> = (0..FETCHES_MAX / 2).map(|_| copies.turn("well")).collect();
+        assert!(of_well.iter().all(|turn| matches!(turn, Turn::Now(_))));
+        drop(of_well);
+        let fetch = copies.next().now_or_never().expect("there is room");
+        assert_eq!(fetch.key, key_of(1));
+        assert!(copies.next().now_or_never().is_none());
+        copies.has_answered("fails 0");
+        drop(places.remove(0));
+        let fetch = copies.next().now_or_never().expect("there is room for one that fails");
+        assert_eq!(fetch.key, key_of(0));
+        let of_well: Vec<_> = (0..FETCHES_PER_WORKER_MAX).map(|_| copies.turn("fails 0")).collect();
+        assert!(of_well.iter().all(|turn| matches!(turn, Turn::Now(_))), "it answers");
     }
 
     /// The slot of the key is lost and gained during the fetch.

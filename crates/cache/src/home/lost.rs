@@ -44,8 +44,9 @@ impl Worker {
         self.ask_for_lost(slots);
         // Other workers may change the contents of later pages.
         self.forget_listings();
-        self.home.odd_etags.forget_bases();
         for (path, record) in lost {
+            // So they may of the keys.
+            self.home.odd_etags.forget_base(record.dirty_since);
             self.home.changed(&path, Some(&record), None, &self.metrics);
             self.space.replace(&path, Some(&record), None);
         }

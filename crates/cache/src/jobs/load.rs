@@ -10,7 +10,7 @@ use forebay_store::{Object, Piece};
 use forebay_types::{BucketName, ByteRange, ObjectKey, ObjectPath, PathPolicy, WriteMode};
 use futures::{FutureExt, StreamExt, TryStreamExt, stream};
 
-use super::run::{BATCH_OBJECTS, Run};
+use super::run::{ANSWER_USUAL, BATCH_OBJECTS, Run};
 use crate::read::pages::pages_of;
 use crate::read::remote::{Purpose, RemoteState, Version};
 use crate::worker::{Located, Worker};
@@ -187,7 +187,8 @@ impl Load<'_> {
         if self.run.request.dry_run {
             return self.count_missing(path, &policy, &mount, copy, kept).await;
         }
-        let known = worker.remote_state(path, &policy, &mount, copy, Purpose::Load).await?;
+        let asked = worker.remote_state(path, &policy, &mount, copy, Purpose::Load);
+        let known = self.run.answered(ANSWER_USUAL, asked).await?;
         let object = match known {
             RemoteState::Cached(object) => object,
             RemoteState::Absent => return Ok(Step::Skipped),
@@ -258,7 +259,7 @@ impl Load<'_> {
         copy: Option<Object>,
         kept: &mut Option<Kept>,
     ) -> Result<Step> {
-        let remote = match mount.foreground.head(&path.key).await {
+        let remote = match self.run.answered(ANSWER_USUAL, mount.foreground.head(&path.key)).await {
             Ok(remote) => remote,
             Err(error) if error.kind == forebay_ufs::ErrorKind::NotFound => return Ok(Step::Skipped),
             Err(error) => return Err(error.into()),
@@ -288,7 +289,8 @@ impl Load<'_> {
             let version = version.clone();
             async move {
                 self.run.rate.take(window.len()).await;
-                worker.fetch_page(version, window).await.map_err(|error| error.shared())?;
+                let fetched = self.run.answered(ANSWER_USUAL, worker.fetch_page(version, window)).await;
+                fetched.map_err(|error| error.shared())?;
                 self.run.count(|progress| progress.bytes_done += window.len());
                 Ok(())
             }

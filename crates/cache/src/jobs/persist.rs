@@ -2,6 +2,7 @@
 //! because nobody would know its outcome.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use forebay_catalog::records::{self, ObjectRecord, State};
 use forebay_env::sync::Mutex;
@@ -9,12 +10,15 @@ use forebay_types::ObjectPath;
 use futures::{FutureExt, StreamExt, stream};
 
 use super::JobProgress;
-use super::run::Run;
+use super::run::{ANSWER_USUAL, Run};
 use crate::Result;
 use crate::persist::{LargeUploads, PersistError};
 
 /// How often an object is sent again that was overwritten while it was sent.
 const REPLACED_MAX: u32 = 10;
+
+/// Uploads are usually faster than this.
+const BYTES_PER_SECOND_USUAL: u64 = 1 << 20;
 
 /// The job handles what is pending when it begins, so that it ends under a steady load.
 pub(super) async fn run(run: &Run) -> Result<()> {
@@ -99,7 +103,7 @@ async fn try_to_persist(run: &Run, path: &ObjectPath, large: &LargeUploads) -> R
     let mut is_there = true;
     if !run.request.dry_run {
         let _permit = large.permit(&current).await;
-        let Some(persisted) = persist_when_settled(run, path).await? else { return Ok(()) };
+        let Some(persisted) = persist_when_settled(run, path, bytes).await? else { return Ok(()) };
         is_there = persisted;
     }
     match run.worker.current(path).await?.record {
@@ -117,11 +121,13 @@ async fn try_to_persist(run: &Run, path: &ObjectPath, large: &LargeUploads) -> R
 
 /// Whether the under store has the change: not after a conflict. `None` when the job had to stop first. The object then
 /// continues to wait as before.
-async fn persist_when_settled(run: &Run, path: &ObjectPath) -> Result<Option<bool>> {
+async fn persist_when_settled(run: &Run, path: &ObjectPath, bytes: u64) -> Result<Option<bool>> {
+    let usual = ANSWER_USUAL + Duration::from_secs(bytes / BYTES_PER_SECOND_USUAL);
     let mut replaced = 0;
     while !run.must_stop() {
-        let (own, upload) = run.worker.lock_to_persist(path).await?;
-        let result = run.worker.persist_object(path, &upload, true).await;
+        // An upload that is in flight already holds the locks.
+        let (own, upload) = run.answered(usual, run.worker.lock_to_persist(path)).await?;
+        let result = run.answered(usual, run.worker.persist_object(path, &upload, true)).await;
         drop((upload, own));
         match result {
             Ok(is_there) => {

@@ -1,6 +1,7 @@
 //! A run of a job: its progress, its findings, and when it must stop.
 
 use std::collections::BTreeSet;
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -29,6 +30,9 @@ const SCRUB_BYTES_PER_SECOND: u64 = 100 << 20;
 /// seconds.
 const RETRY_PAUSE_MIN: Duration = Duration::from_secs(1);
 const RETRY_PAUSE_MAX: Duration = Duration::from_secs(60);
+
+/// An under store usually answers within this. After it, the job says what it waits for.
+pub(super) const ANSWER_USUAL: Duration = Duration::from_secs(15);
 
 /// The most bytes of a finding's detail: errors of under stores may have any length.
 const DETAIL_BYTES_MAX: usize = 1024;
@@ -149,7 +153,7 @@ impl Run {
     ) -> Result<T> {
         let (mut pause, mut waiting) = (RETRY_PAUSE_MIN, None);
         loop {
-            let result = request().await;
+            let result = self.answered(ANSWER_USUAL, request()).await;
             let why = match &result {
                 Err(error) if may_pass(error) => error.to_string(),
                 Ok(_) | Err(_) if waiting.is_none() => return result,
@@ -197,6 +201,20 @@ impl Run {
         let waiting = Waiting { run: self, is_away: false };
         waiting.tell(why);
         waiting
+    }
+
+    /// Waits for an answer of an under store. If that takes longer than usual, the job says so in the meantime.
+    pub(super) async fn answered<T>(&self, usual: Duration, request: impl Future<Output = T>) -> T {
+        let slow = async {
+            self.worker.env.clock.sleep(usual).await;
+            let _waiting = self.wait(&format!("no answer from the under store for {} s", usual.as_secs()));
+            std::future::pending::<Infallible>().await
+        };
+        tokio::select! {
+            biased;
+            result = request => result,
+            never = slow => match never {},
+        }
     }
 
     /// Waits until the under store of a bucket answers again. In the meantime, the job says what it waits for.

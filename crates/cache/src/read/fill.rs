@@ -61,6 +61,7 @@ impl Worker {
             if is_copy_of(&copy, &remote) {
                 if answered.heard.is_none() {
                     self.home.validity.mark_valid_at(copy.generation(), answered.as_of);
+                    self.confirm(&copy);
                 }
                 return RemoteState::Cached(copy);
             }
@@ -79,6 +80,9 @@ impl Worker {
             }
             Ok(object) => {
                 self.home.validity.mark_valid_at(object.generation(), answered.as_of);
+                if answered.heard.is_none() {
+                    self.confirm(&object);
+                }
                 RemoteState::Cached(object)
             }
             Err(error) => {

@@ -28,17 +28,17 @@ struct Answer {
 }
 
 /// The ETag and the size of a version. `None`: the under store does not have the key.
-type Version = Option<(ETag, u64)>;
+pub(crate) type Version = Option<(ETag, u64)>;
 
 /// A question for a key, until its answer has been used.
-pub(super) struct OpenQuestion<'a> {
+pub(crate) struct OpenQuestion<'a> {
     answers: &'a LastAnswers,
     path: &'a ObjectPath,
 }
 
 impl LastAnswers {
     /// To be called before the under store is asked.
-    pub(super) fn begin<'a>(&'a self, path: &'a ObjectPath) -> OpenQuestion<'a> {
+    pub(crate) fn begin<'a>(&'a self, path: &'a ObjectPath) -> OpenQuestion<'a> {
         self.keys.lock().entry(path.clone()).or_default().open_questions += 1;
         OpenQuestion { answers: self, path }
     }
@@ -59,9 +59,14 @@ impl LastAnswers {
 
     /// Whether the answer to a newer question shows another version than this one, or none.
     pub(super) fn is_overtaken(&self, path: &ObjectPath, asked: Moment, remote: &RemoteObject) -> bool {
+        self.is_another(path, asked, version_of(remote))
+    }
+
+    /// The same of the version with this ETag and size.
+    pub(crate) fn is_another(&self, path: &ObjectPath, asked: Moment, version: Version) -> bool {
         let keys = self.keys.lock();
         let last = keys.get(path).and_then(|key| key.last.as_ref());
-        last.is_some_and(|last| last.asked > asked && last.version != version_of(remote))
+        last.is_some_and(|last| last.asked > asked && last.version != version)
     }
 }
 

@@ -1,8 +1,8 @@
 //! Bytes that answers hold in memory ahead of their clients. A slow client holds the bytes that were read for it, and
 //! there may be thousands of slow clients. All answers therefore share one budget, of which each requester leaves some
 //! to others. When it is used up, further answers read small pieces, one at a time. Answers that are passed on cannot
-//! be read in smaller pieces than the under store sends. They count while there is room, so that their requester has
-//! less for its other answers.
+//! be read in smaller pieces than the under store sends. They count up to half of what their requester may have, so
+//! that it has less for its other answers, but never nothing.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -32,14 +32,22 @@ pub(crate) struct ReadAhead {
 struct Budget {
     taken: u64,
     /// Those that hold nothing are not in it.
-    requesters: BTreeMap<Requester, u64>,
+    requesters: BTreeMap<Requester, Taken>,
+}
+
+/// What one requester holds.
+#[derive(Clone, Copy, Default)]
+struct Taken {
+    bytes: u64,
+    /// Of these, those of answers that are passed on.
+    passed: u64,
 }
 
 /// Bytes of the budget, returned when this is dropped.
 struct Permit {
     budget: Arc<Mutex<Budget>>,
     requester: Requester,
-    bytes: u64,
+    taken: Taken,
 }
 
 /// The share of one answer, returned when the answer ends.
@@ -57,23 +65,30 @@ pub struct PassedOn {
 }
 
 impl Budget {
-    fn take(&mut self, requester: Requester, bytes: u64) -> bool {
-        let Some(left) = BYTES_MAX.checked_sub(self.taken.saturating_add(bytes)) else { return false };
-        let of_requester = self.requesters.get(&requester).copied().unwrap_or(0) + bytes;
+    fn take(&mut self, requester: Requester, more: Taken) -> bool {
+        let Some(left) = BYTES_MAX.checked_sub(self.taken.saturating_add(more.bytes)) else { return false };
+        let has = self.requesters.get(&requester).copied().unwrap_or_default();
+        let of_requester = Taken { bytes: has.bytes + more.bytes, passed: has.passed + more.passed };
         // Forebay itself works for all.
-        if requester != Requester::NOBODY && of_requester > TIMES * left {
+        if requester != Requester::NOBODY && of_requester.bytes > TIMES * left {
             return false;
         }
-        self.taken += bytes;
+        // What it would have if it took all that it may.
+        let share = (BYTES_MAX - (self.taken - has.bytes)) * TIMES / (TIMES + 1);
+        if more.passed > 0 && of_requester.passed > share / 2 {
+            return false;
+        }
+        self.taken += more.bytes;
         self.requesters.insert(requester, of_requester);
         true
     }
 
-    fn give_back(&mut self, requester: Requester, bytes: u64) {
-        self.taken -= bytes;
+    fn give_back(&mut self, requester: Requester, less: Taken) {
+        self.taken -= less.bytes;
         let has = self.requesters.get_mut(&requester).expect("what is given back was taken");
-        *has -= bytes;
-        if *has == 0 {
+        has.bytes -= less.bytes;
+        has.passed -= less.passed;
+        if has.bytes == 0 {
             self.requesters.remove(&requester);
         }
     }
@@ -81,7 +96,7 @@ impl Budget {
 
 impl Drop for Permit {
     fn drop(&mut self) {
-        self.budget.lock().give_back(self.requester, self.bytes);
+        self.budget.lock().give_back(self.requester, self.taken);
     }
 }
 
@@ -94,14 +109,20 @@ impl ReadAhead {
 
     /// Counts an answer of `length` bytes that is passed on.
     pub(crate) fn passed_on(&self, length: u64) -> PassedOn {
-        PassedOn { _permit: if length <= PIECE_BYTES { None } else { self.permit(length.min(PASSED_BYTES)) } }
+        let bytes = length.min(PASSED_BYTES);
+        let permit = || self.take(Taken { bytes, passed: bytes });
+        PassedOn { _permit: if length <= PIECE_BYTES { None } else { permit() } }
     }
 
     fn permit(&self, bytes: u64) -> Option<Permit> {
         // Who holds something is in the table.
-        let (requester, bytes) = (Requester::present(), bytes.max(1));
-        let is_taken = self.budget.lock().take(requester, bytes);
-        is_taken.then(|| Permit { budget: Arc::clone(&self.budget), requester, bytes })
+        self.take(Taken { bytes: bytes.max(1), passed: 0 })
+    }
+
+    fn take(&self, taken: Taken) -> Option<Permit> {
+        let requester = Requester::present();
+        let is_taken = self.budget.lock().take(requester, taken);
+        is_taken.then(|| Permit { budget: Arc::clone(&self.budget), requester, taken })
     }
 
     /// A share for an answer of `length` bytes that wants to hold `pieces` of `piece` bytes in memory. Where there is
@@ -190,6 +211,25 @@ mod tests {
         let passed = greedy.gets_step(|| ahead.passed_on(MIB));
         assert!(passed._permit.is_none());
         drop((held, of_modest));
+        let budget = ahead.budget.lock();
+        assert!(budget.taken == 0 && budget.requesters.is_empty());
+    }
+
+    /// However many there are of them.
+    #[test]
+    fn answers_that_are_passed_on_leave_their_requester_half_of_its_share() {
+        let ahead = ReadAhead::default();
+        let [many, other] = ["many", "other"].map(Requester::named);
+        let pass = |requester: Requester| requester.gets_step(|| ahead.passed_on(100 * MIB));
+        let share = |requester: Requester| requester.gets_step(|| ahead.share(100 * MIB, 16, MIB));
+        let passed: Vec<PassedOn> = (0..1000).map(|_| pass(many)).collect();
+        assert_eq!(passed.iter().filter(|passed| passed._permit.is_some()).count(), 96);
+        let held: Vec<Share> = std::iter::repeat_with(|| share(many)).take_while(|it| it.permit.is_some()).collect();
+        assert_eq!(held.iter().map(Share::pieces).sum::<usize>(), 96);
+        // Of the 64 MiB that are left.
+        let passed_of_other: Vec<PassedOn> = (0..1000).map(|_| pass(other)).collect();
+        assert_eq!(passed_of_other.iter().filter(|passed| passed._permit.is_some()).count(), 24);
+        drop((passed, held, passed_of_other));
         let budget = ahead.budget.lock();
         assert!(budget.taken == 0 && budget.requesters.is_empty());
     }

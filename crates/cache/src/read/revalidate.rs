@@ -4,10 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use forebay_store::Object;
-use forebay_types::{ETag, Generation, ObjectPath, PathPolicy, WriteMode};
+use forebay_types::{Generation, ObjectPath, PathPolicy, WriteMode};
 use forebay_ufs::{Error as UfsError, ErrorKind as UfsKind, RemoteBody, RemoteObject};
 
 use crate::list::positions::Change;
+use crate::metadata::{Annex, CleanVersion};
 use crate::read::fill::{Answered, is_copy_of};
 use crate::read::negative_cache::Absence;
 use crate::read::pages::Pages;
@@ -69,16 +70,30 @@ fn is_no_answer(kind: UfsKind) -> bool {
     kind.is_transient() || kind == UfsKind::Credentials
 }
 
+fn clean_version(copy: &Object) -> Option<CleanVersion> {
+    let Annex { remote_etag, etag, .. } = Worker::annex_of(copy);
+    let remote_etag = remote_etag?;
+    let etag = etag.unwrap_or_else(|| remote_etag.clone());
+    Some(CleanVersion { generation: copy.generation(), etag, remote_etag })
+}
+
 impl Worker {
-    /// Generation and remote ETag of a key's clean copy, while the copy is fresh. What was known before the start
+    /// The version of a key's clean copy, while the copy is fresh. What was known before the start
     /// counts, unless something may have changed since that nobody knows of.
-    pub(crate) fn fresh_remote_etag(&self, path: &ObjectPath, policy: &PathPolicy) -> Option<(Generation, ETag)> {
+    pub(crate) fn fresh_remote_etag(&self, path: &ObjectPath, policy: &PathPolicy) -> Option<CleanVersion> {
         let object = self.store.peek(&Self::store_key(path))?;
         let (generation, ttl) = (object.generation(), policy.metadata_ttl.0);
         let is_doubtful = || self.home.stale_records.is_about(generation) || !self.home.settle.wait(path).is_zero();
         let validity = &self.home.validity;
         let fresh = validity.is_valid(generation, ttl) || (validity.was_valid(generation, ttl) && !is_doubtful());
-        if fresh { Some((generation, Self::remote_etag_of(&object)?)) } else { None }
+        if fresh { clean_version(&object) } else { None }
+    }
+
+    /// The under store has just shown that it has the version of a copy.
+    pub(super) fn confirm(&self, copy: &Object) {
+        if let Some(version) = clean_version(copy) {
+            self.home.odd_etags.confirm(&version);
+        }
     }
 
     /// Determines what the under store has, and asks it only if the copy is stale. `purpose` says whether a new copy
@@ -166,7 +181,7 @@ impl Worker {
                 if is_settled && self.home.fence.read(path) == fence {
                     self.home.validity.mark_valid_at(object.generation(), question.asked());
                 }
-                self.home.odd_etags.confirm(object.generation());
+                self.confirm(&object);
                 RemoteState::Cached(object)
             }
             (Ok(remote), copy) => {

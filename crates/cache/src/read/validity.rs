@@ -91,24 +91,22 @@ impl Validity {
         Ok(validity)
     }
 
-    /// Notes what is known, for the next start, except of generations that are `left_out`. Called at a stop, when
-    /// nothing changes any more.
+    /// Notes what is known, for the next start. Called at a stop, when nothing changes any more.
     ///
     /// # Errors
     /// Whatever the catalog answers.
-    pub(crate) async fn note(&self, catalog: &dyn Catalog, left_out: impl Fn(Generation) -> bool) -> Result<()> {
+    pub(crate) async fn note(&self, catalog: &dyn Catalog) -> Result<()> {
         if catalog.worker().is_none() {
-            catalog.commit(note(Some(self.encoded(left_out)))).await?;
+            catalog.commit(note(Some(self.encoded()))).await?;
         }
         Ok(())
     }
 
     /// The start, and then generations and times by the wall clock, the latest first.
-    fn encoded(&self, left_out: impl Fn(Generation) -> bool) -> Bytes {
+    fn encoded(&self) -> Bytes {
         let (now, now_ms) = (self.now(), self.env.clock.unix_ms());
         let mut known: Vec<(Moment, u64)> = self.validated.iter().map(|(generation, at)| (at, generation)).collect();
         known.extend(self.before_start.lock().iter().map(|(generation, at)| (*at, *generation)));
-        known.retain(|(_, generation)| !left_out(Generation(*generation)));
         known.sort_unstable();
         let entry = |(at, generation): &(Moment, u64)| {
             let ago = now.0.saturating_sub(at.0).as_millis() as u64;
@@ -213,14 +211,13 @@ mod tests {
         clock.advance(MINUTE / 2);
         before.mark_valid(Generation(2));
         clock.advance(MINUTE / 4);
-        before.mark_valid(Generation(3));
-        let noted = before.encoded(|generation| generation == Generation(3));
+        let noted = before.encoded();
         assert_eq!(noted[8..16], 2_u64.to_be_bytes());
         clock.advance(MINUTE / 4);
         let after = validity(&env, 2);
         *after.before_start.lock() = after.decoded(&noted);
         let known = |number| after.was_valid(Generation(number), MINUTE);
-        assert_eq!([1, 2, 3].map(known), [false, true, false]);
+        assert_eq!([1, 2].map(known), [false, true]);
         assert!(!after.is_valid(Generation(2), MINUTE), "reads ask");
         after.invalidate(Generation(2));
         assert!(!after.was_valid(Generation(2), MINUTE));
@@ -231,7 +228,7 @@ mod tests {
         let (env, _) = Env::simulated(1);
         let before = validity(&env, 7);
         before.mark_valid(Generation(1));
-        let noted = before.encoded(|_| false);
+        let noted = before.encoded();
         assert_eq!([6, 8, 9].map(|start| validity(&env, start).decoded(&noted).len()), [0, 1, 0]);
         assert!(validity(&env, 8).decoded(b"").is_empty());
     }

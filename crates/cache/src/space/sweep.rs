@@ -135,7 +135,7 @@ impl Worker {
         pinned.sort_unstable();
         for (key, generation) in pinned {
             if self.wanted_generation(&key).await? != Some(generation) {
-                tracing::warn!(key = %String::from_utf8_lossy(&key), "orphan removed: no catalog record names these bytes");
+                tracing::info!(key = %String::from_utf8_lossy(&key), "orphan removed: no catalog record names these bytes");
                 let local = LocalChange { forget: vec![key], ..LocalChange::default() };
                 self.catalog.commit(Transaction { local, ..Transaction::default() }).await?;
             }
@@ -185,7 +185,7 @@ impl Worker {
                 }
             }
             if !left.is_empty() {
-                tracing::warn!(parts = left.len(), "orphans removed: parts of multipart uploads that have ended");
+                tracing::info!(parts = left.len(), "orphans removed: parts of multipart uploads that have ended");
                 self.drop_records(left).await?;
             }
         }

@@ -140,13 +140,13 @@ impl Worker {
         }
         // Must precede `announce`, which drops the copy that answers this.
         let was_there = self.fresh_remote_etag(path, policy).is_some();
-        self.announce(path, &current, None).await?;
+        let dropped = self.announce(path, &current, None).await?;
         if let Err(error) = self.permitted(mount.foreground.delete(&path.key, condition)).await {
             let has_no_such_names = error.kind == UfsKind::InvalidName
                 && !was_there
                 && !can_have(mount.foreground.as_ref(), path).await.unwrap_or(true);
             if !has_no_such_names {
-                return Err(self.write_failed(path, error).await);
+                return Err(self.write_failed(path, error, dropped).await);
             }
         }
         self.home.fence.advance(path);

@@ -24,6 +24,7 @@ use crate::read::validity::Moment;
 use crate::space::{Reservation, Space};
 use crate::worker::{Current, Located, Worker};
 use crate::write::change::{end_intent, intent, unnoted};
+use crate::write::dropped::DroppedCopy;
 use crate::write::receive::check_size;
 use crate::{Attributes, Conditions, Error, ErrorKind, ListedObject, Mount, PutObject, Result, Written};
 
@@ -258,16 +259,12 @@ impl Worker {
         // Of the version itself, or of one that it replaces before the under store has it.
         let may_have_condition = conditions.needs_current()
             || current.record.as_ref().is_some_and(|record| self.home.conditional_writes.may_have(record));
-        let base = match base {
-            // After a crash, nothing would tell what an upload has left there from what others have written.
-            Base::Absent | Base::Present(_)
-                if !may_have_condition && !mount.background.has_room_for_stamp(&path.key, generation, &info) =>
-            {
-                Base::Unknown
-            }
-            base => base,
-        };
         let mut record = self.record_of_write(&current, base, state, generation, &info);
+        let lacks_stamp = !may_have_condition && !mount.background.has_room_for_stamp(&path.key, generation, &info);
+        if lacks_stamp {
+            // After a crash, nothing would tell what an upload has left there from what others have written.
+            record.base = Base::Unknown;
+        }
         if conditions.needs_current() {
             self.home.conditional_writes.note(&record);
         }
@@ -287,6 +284,9 @@ impl Worker {
         let noted = self.home.write_times.note(info.last_modified_ms);
         let (changed, noted) = join(self.change_record(&path, &current, Some(&record), transaction), noted).await;
         changed?;
+        if lacks_stamp {
+            self.home.odd_etags.forget_base(record.dirty_since);
+        }
         self.adjust_group(&path, &policy, generation);
         let written = written(&info);
         self.memory.insert(&policy, generation, MemoryObject::new(Arc::new(info), small));
@@ -342,7 +342,7 @@ impl Worker {
                 // An ETag that has outlived its TTL proves nothing: another client may have written since, before this
                 // write.
                 Condition::Always => match self.fresh_remote_etag(path, policy) {
-                    Some((replaced, etag)) => self.home.odd_etags.base(replaced, etag, generation),
+                    Some(replaced) => self.home.odd_etags.base(replaced, generation),
                     None if self.is_absence_fresh(path, policy) => Base::Absent,
                     None => Base::Unknown,
                 },
@@ -351,7 +351,8 @@ impl Worker {
     }
 
     /// Acknowledged when the under store has the object. A failure leaves nothing here, and nothing there unless the
-    /// answer was lost. There is one exception: a write that replaces an unreadable object stays here.
+    /// answer was lost. There is one exception: a write that replaces an unreadable object stays here. An older copy is
+    /// kept if the request was certainly not sent.
     async fn write_through(&self, pending: Pending, mount: &Mount, keep: bool) -> Result<Written> {
         let path = pending.path.clone();
         let upload_guard = self.home.upload_locks.lock(&path).await?;
@@ -378,18 +379,17 @@ impl Worker {
         info.last_modified_ms = self.home.write_times.next();
         let staged = source.stage(&self.store, new_object(&path, &policy, generation, &info, false)).await?;
         self.home.write_times.note(info.last_modified_ms).await?;
-        self.announce(&path, &current, Some(generation)).await?;
+        let dropped = self.announce(&path, &current, Some(generation)).await?;
         let info = Arc::new(info);
         let upload_source = self.upload_source(staged.object());
         let upload = Upload { generation, info: Arc::clone(&info), source: upload_source, condition };
         let stored = match self.permitted(mount.foreground.put(&path.key, upload)).await {
             Ok(stored) => stored,
-            Err(error) => return Err(self.write_failed(&path, error).await),
+            Err(error) => return Err(self.write_failed(&path, error, dropped).await),
         };
         self.home.fence.advance(&path);
         self.home.refusals.unlearn(&path, info.headers.storage_class.as_deref());
         self.home.positions.changed(&path, || positions::Change::Written(ListedObject::described(&path, &info)));
-        self.home.odd_etags.note(generation, &info.etag, &stored.remote_etag);
         let annex = Annex::clean(stored.remote_etag, &info.etag, info.checksums.names());
         let must_hold = current.record.is_some() || !with.writes.is_empty();
         let durability = if must_hold { Durability::Fsync } else { Durability::Os };
@@ -423,8 +423,13 @@ impl Worker {
     /// exist after the next start.
     ///
     /// `write` is the generation that is sent, if it is an object. If another version waits because the under store
-    /// refuses it, this generation later shows whether the write has landed.
-    pub(crate) async fn announce(&self, path: &ObjectPath, current: &Current, write: Option<Generation>) -> Result<()> {
+    /// refuses it, this generation later shows whether the write has landed. Returns the copy that it has dropped.
+    pub(crate) async fn announce<'a>(
+        &'a self,
+        path: &'a ObjectPath,
+        current: &Current,
+        write: Option<Generation>,
+    ) -> Result<Option<DroppedCopy<'a>>> {
         self.home.fence.advance(path);
         let passing = match (current.waits(), write) {
             (false, _) => None,
@@ -433,16 +438,28 @@ impl Worker {
         };
         let mut writes = vec![intent(path, self.home.settle.start(), passing)];
         let mut local = LocalChange::default();
+        let mut dropped = None;
         if current.record.is_none() {
+            dropped = self.copy_to_drop(path);
             local.forget.push(Self::store_key(path));
             writes.push(ValueWrite { key: records::object_key(path), value: None });
         }
         self.catalog.commit(Transaction { writes, local, ..Transaction::default() }).await?;
-        Ok(())
+        Ok(dropped)
     }
 
-    /// `error` is the under store's answer to a client's request.
-    pub(crate) async fn write_failed(&self, path: &ObjectPath, error: forebay_ufs::Error) -> Error {
+    /// `error` is the under store's answer to a client's request, and `dropped` what [`Worker::announce`] returned. The
+    /// caller holds the key's lock.
+    pub(crate) async fn write_failed(
+        &self,
+        path: &ObjectPath,
+        error: forebay_ufs::Error,
+        dropped: Option<DroppedCopy<'_>>,
+    ) -> Error {
+        if let Some(dropped) = dropped.filter(|_| error.is_unsent()) {
+            // Boxed: this is rare, and would make the future of every write larger.
+            dropped.keep().boxed().await;
+        }
         if error.kind == forebay_ufs::ErrorKind::Ambiguous {
             self.home.settle.mark(path);
         } else {

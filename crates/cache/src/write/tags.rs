@@ -43,32 +43,44 @@ impl Worker {
         if policy.write_mode == WriteMode::ReadOnly {
             return Err(Error::read_only(path));
         }
-        // Before the locks: it may have to wait for room. Held until the commit.
-        let _room = self.room_for_tags(path, &tags).await?;
-        if self.retag_here(path, &tags).await? {
-            return Ok(());
+        loop {
+            // Before the locks: it may have to wait for room. Held until the commit.
+            let room = self.room_for_tags(path, &tags).await?;
+            if self.retag_here(path, &tags).await? {
+                return Ok(());
+            }
+            // Nothing is written here, and the under store may be slow.
+            drop(room);
+            if self.retag_there(path, &policy, &tags).await? {
+                return Ok(());
+            }
         }
+    }
+
+    /// Sets the tags in the under store, unless a newer version is here that it does not have yet. Returns whether it
+    /// did.
+    async fn retag_there(&self, path: &ObjectPath, policy: &PathPolicy, tags: &Tags) -> Result<bool> {
         // Only a request to the under store waits for pending uploads of the key.
         let _upload = self.home.upload_locks.lock(path).await?;
         let _lock = self.lock_key(path).await?;
         let current = self.current(path).await?;
         match self.locate(path).await? {
-            Located::Here { record, object } => self.retag(path, &current, record, &object, tags).await,
+            Located::Here { .. } => Ok(false),
             Located::Deleted => Err(Error::not_found(path)),
             Located::Elsewhere { copy } => {
                 let mount = self.buckets.mount(&path.bucket).await?;
-                if let RemoteState::Absent = self.remote_state(path, &policy, &mount, copy, Purpose::Read).await? {
+                if let RemoteState::Absent = self.remote_state(path, policy, &mount, copy, Purpose::Read).await? {
                     return Err(Error::not_found(path));
                 }
                 self.buckets.check_mark(&path.bucket, mount.foreground.as_ref(), false).await?;
                 self.check_settled(path)?;
-                self.announce(path, &current, None).await?;
-                if let Err(error) = self.permitted(mount.foreground.set_tags(&path.key, &tags)).await {
-                    return Err(self.write_failed(path, error).await);
+                let dropped = self.announce(path, &current, None).await?;
+                if let Err(error) = self.permitted(mount.foreground.set_tags(&path.key, tags)).await {
+                    return Err(self.write_failed(path, error, dropped).await);
                 }
                 self.home.fence.advance(path);
                 self.end_request(path).await;
-                Ok(())
+                Ok(true)
             }
         }
     }

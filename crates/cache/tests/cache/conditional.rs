@@ -331,3 +331,46 @@ async fn an_upload_without_a_stamp_that_got_no_answer_is_no_write_of_others() {
         assert_eq!(bench.under("key"), expected.map(Into::into), "{next:?}");
     }
 }
+
+/// It was written before the answer for what it replaces had come, which tells what is there.
+#[tokio::test]
+async fn an_upload_without_a_stamp_that_has_waited_for_another_is_no_write_of_others_after_a_crash() {
+    for is_delete in [false, true] {
+        let mut bench = Bench::new(WriteMode::WriteBack).await;
+        bench.put("key", "base").await.unwrap();
+        bench.drain().await;
+        bench.background.set(Way::Closed);
+        match is_delete {
+            true => bench.delete("key").await.unwrap(),
+            false => drop(bench.put("key", "first").await.unwrap()),
+        }
+        bench.advancing("the first request waits", || bench.background.waiting() == 1).await;
+        bench.put_without_stamp("key", "second", Conditions::default()).await.unwrap();
+        // The first request gets through, and the next one waits.
+        bench.under.set_mood(Mood::Hang);
+        bench.background.set(Way::Open);
+        until("it has got through", || bench.background.waiting() == 0).await;
+        bench.background.set(Way::Closed);
+        bench.under.set_mood(Mood::Well);
+        bench.advancing("the next upload waits", || bench.background.waiting() == 1).await;
+        bench.kill().await;
+        // It has landed, and the crash came before that was recorded.
+        bench.under.put_outside("key", "second".into());
+        bench.drain().await;
+        assert_eq!((bench.under("key").unwrap(), bench.cache.status().conflicts), ("second".into(), 0), "{is_delete}");
+    }
+}
+
+/// As with a version that is known for sure.
+#[tokio::test]
+async fn a_write_without_room_for_a_stamp_replaces_what_is_there_also_after_an_etag_that_was_made_up() {
+    let bench = Bench::new(WriteMode::WriteBack).await;
+    bench.background.set(Way::MistellEtags);
+    bench.put("key", "first").await.unwrap();
+    bench.drain().await;
+    bench.background.set(Way::Open);
+    bench.under.put_outside("key", "theirs".into());
+    bench.put_without_stamp("key", "second", Conditions::default()).await.unwrap();
+    bench.drain().await;
+    assert_eq!((bench.under("key").unwrap(), bench.cache.status().conflicts), ("second".into(), 0));
+}

@@ -537,6 +537,26 @@ async fn a_worker_that_never_answers_holds_up_no_fetches_from_others() {
     assert_eq!(here.get("other/7").await.unwrap(), "written there");
 }
 
+/// The other worker answers after a while, and then the disks here take nothing.
+#[tokio::test]
+async fn a_disk_that_is_full_here_is_not_the_silence_of_another_worker() {
+    let (there, others) = (writer("key", "written there").await, Others::new());
+    others.answer(THERE, Answer::From(there.cache.clone()));
+    let all = others.permits.forget_permits(usize::MAX);
+    let here = new_home_of("key", &others, &there).await;
+    until("the other worker is asked", || others.asked.load(Ordering::Relaxed) == 1).await;
+    here.clock.advance(Duration::from_secs(3));
+    here.disk.fail_writes(Some(std::io::ErrorKind::StorageFull));
+    others.permits.add_permits(all);
+    until("the fetch has failed", || here.cache.status().copies_unavailable == 1).await;
+    here.clock.advance(Duration::from_secs(1));
+    // No more time passes.
+    until("the other worker is asked again", || others.asked.load(Ordering::Relaxed) == 2).await;
+    here.disk.fail_writes(None);
+    here.advancing("the bytes come", || here.cache.status().copies_wanted == 0).await;
+    assert_eq!(here.get("key").await.unwrap(), "written there");
+}
+
 #[tokio::test]
 async fn what_waits_for_a_busy_worker_comes_from_it_in_the_end() {
     let ((there, keys), others) = (writer_of_many(THERE).await, Others::new());

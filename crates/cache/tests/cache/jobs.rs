@@ -667,6 +667,40 @@ async fn verify_and_load_pass_by_what_a_bucket_that_is_gone_has_left() {
     assert_eq!(told(&findings), [("/bucket/kept", "stale-copy")]);
 }
 
+/// How a job says that a request is not answered.
+const NO_ANSWER: &str = "waits: no answer from the under store";
+
+/// An under store that hangs refuses nothing: without a word, the user would not know what the job waits for.
+#[tokio::test]
+async fn a_job_says_that_an_under_store_does_not_answer() {
+    let says = |bench: &Bench, id: &str| job(bench, id).error.is_some_and(|why| why.starts_with(NO_ANSWER));
+    for kind in [JobKind::Load, JobKind::Verify] {
+        let bench = Bench::new(WriteMode::WriteThrough).await;
+        bench.under.put_outside("theirs", "theirs".into());
+        bench.under.set_mood(Mood::Hang);
+        let id = start(&bench, request(kind, "/bucket")).await;
+        bench.advancing("the list is not answered", || says(&bench, &id)).await;
+        assert_eq!(job(&bench, &id).state, JobState::Running, "{kind:?}");
+    }
+    let bench = Bench::new(WriteMode::WriteThrough).await;
+    bench.under.put_outside("theirs", "theirs".into());
+    bench.foreground.set(Way::HoldReads);
+    let id = start(&bench, request(JobKind::Load, "/bucket")).await;
+    bench.advancing("the read is not answered", || says(&bench, &id)).await;
+    bench.foreground.set(Way::Open);
+    bench.advancing("the load ends", || has_ended(&bench, &id)).await;
+    assert_eq!((job(&bench, &id).state, job(&bench, &id).error), (JobState::Done, None));
+
+    let bench = Bench::new(WriteMode::WriteBack).await;
+    bench.background.set(Way::Closed);
+    bench.put("key", "value").await.expect("put");
+    let id = start(&bench, request(JobKind::Persist, "/")).await;
+    bench.advancing("the upload is not answered", || says(&bench, &id)).await;
+    bench.background.set(Way::Open);
+    bench.advancing("the job ends", || has_ended(&bench, &id)).await;
+    assert_eq!((job(&bench, &id).state, job(&bench, &id).error), (JobState::Done, None));
+}
+
 /// An under store that is away for a while costs a job time, not its work.
 #[tokio::test]
 async fn a_job_waits_for_an_under_store_that_is_out_of_reach() {
@@ -710,7 +744,7 @@ async fn jobs_that_wait_for_an_under_store_leave_their_turn_to_others() {
     bench.advancing("the others wait", || loads[1..].iter().all(|id| waits(&job(&bench, id)))).await;
     bench.foreground.set(Way::HoldReads);
     bench.under.set_mood(Mood::Well);
-    let is_at_work = |id: &&String| job(&bench, id).error.is_none();
+    let is_at_work = |id: &&String| job(&bench, id).error.is_none_or(|why| why.starts_with(NO_ANSWER));
     let waits_for_turn = |id: &&String| job(&bench, id).error.is_some_and(|why| why.starts_with("waits for its turn"));
     let count = |is: &dyn Fn(&&String) -> bool| loads[1..].iter().filter(is).count();
     let as_many_as_may = || (count(&is_at_work), count(&waits_for_turn)) == (2, 1);
@@ -745,7 +779,8 @@ async fn tasks_of_a_job_begin_nothing_while_it_has_no_turn() {
     bench.advancing("all of them wait", || loads.iter().all(waits)).await;
     bench.foreground.set(Way::HoldReads);
     bench.under.set_mood(Mood::Well);
-    let for_turn = || loads.iter().filter(|id| job(&bench, id).error.is_some()).collect::<Vec<_>>();
+    let waits = |id: &String| job(&bench, id).error.is_some_and(|why| !why.starts_with(NO_ANSWER));
+    let for_turn = || loads.iter().filter(|id| waits(id)).collect::<Vec<_>>();
     let is_back = || bench.foreground.waiting() == 8 && for_turn().len() == 1;
     bench.advancing("two of them read again", is_back).await;
     bench.pass_seconds(120).await;

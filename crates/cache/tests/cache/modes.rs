@@ -8,7 +8,7 @@ use forebay_ufs::ErrorKind as UfsKind;
 use forebay_ufs::memory::{Applied, Mood};
 
 use crate::support::gate::Way;
-use crate::support::{Bench, if_absent, if_matches, kind, pattern, until};
+use crate::support::{Bench, if_absent, if_matches, kind, path, pattern, until};
 
 const WRITABLE: [WriteMode; 4] =
     [WriteMode::WriteThrough, WriteMode::WriteBack, WriteMode::Transient, WriteMode::NoCache];
@@ -66,6 +66,8 @@ async fn a_refused_write_through_leaves_the_old_object_on_both_sides() {
         for (refusal, answer) in [
             (UfsKind::Throttled, ErrorKind::SlowDown),
             (UfsKind::Unavailable, ErrorKind::Unavailable),
+            (UfsKind::NoSpace, ErrorKind::Unavailable),
+            (UfsKind::ReadOnly, ErrorKind::Unavailable),
             (UfsKind::Denied, ErrorKind::AccessDenied),
         ] {
             let bench = Bench::new(mode).await;
@@ -156,10 +158,10 @@ async fn conditions_hold_in_every_mode() {
         let second = bench.put_if("key", "second", if_matches(&first.etag)).await.unwrap();
         let stale = bench.put_if("key", "x", if_matches(&first.etag)).await;
         assert_eq!(kind(stale), Some(ErrorKind::PreconditionFailed), "{mode:?}");
-        let stale = bench.cache.delete(&crate::support::path("key"), &if_matches(&first.etag)).await;
+        let stale = bench.cache.delete(&path("key"), &if_matches(&first.etag)).await;
         assert_eq!(kind(stale), Some(ErrorKind::PreconditionFailed), "{mode:?}");
         assert_eq!(bench.get("key").await.unwrap(), "second", "{mode:?}");
-        bench.cache.delete(&crate::support::path("key"), &if_matches(&second.etag)).await.unwrap();
+        bench.cache.delete(&path("key"), &if_matches(&second.etag)).await.unwrap();
         let gone = bench.put_if("key", "x", if_matches(&second.etag)).await;
         assert_eq!(kind(gone), Some(ErrorKind::NotFound), "{mode:?}");
         bench.put_if("key", "third", if_absent()).await.unwrap();
@@ -208,7 +210,7 @@ async fn a_body_that_is_not_what_it_says_changes_nothing() {
             (hash, ErrorKind::PayloadHashMismatch),
         ] {
             let request = forebay_cache::PutObject {
-                path: crate::support::path("key"),
+                path: path("key"),
                 body,
                 attributes: Default::default(),
                 conditions: Default::default(),
@@ -261,11 +263,11 @@ async fn tags_of_a_dirty_object_do_not_wait_for_its_upload() {
     bench.put("key", "value").await.unwrap();
     crate::support::until("the upload is under way", || bench.background.waiting() == 1).await;
     let tags: forebay_types::Tags = [("a".to_owned(), "1".to_owned())].into();
-    bench.cache.set_tags(&crate::support::path("key"), tags.clone()).await.unwrap();
-    assert_eq!(bench.cache.tags(&crate::support::path("key")).await.unwrap(), tags);
+    bench.cache.set_tags(&path("key"), tags.clone()).await.unwrap();
+    assert_eq!(bench.cache.tags(&path("key")).await.unwrap(), tags);
     bench.background.set(crate::support::gate::Way::Open);
     bench.drain().await;
-    assert_eq!(bench.cache.tags(&crate::support::path("key")).await.unwrap(), tags);
+    assert_eq!(bench.cache.tags(&path("key")).await.unwrap(), tags);
 }
 
 /// Only the copy here is missing.
@@ -280,7 +282,7 @@ async fn a_write_that_the_under_store_has_is_no_failure_because_the_disk_is_full
             }
             bench.foreground.set(Way::Closed);
             let body = crate::support::incoming("value".into());
-            let (path, attributes, conditions) = (crate::support::path("key"), Default::default(), Default::default());
+            let (path, attributes, conditions) = (path("key"), Default::default(), Default::default());
             let request = forebay_cache::PutObject { path, body, attributes, conditions };
             let cache = bench.cache.clone();
             let writing = forebay_env::spawn(async move { cache.put(request).await });
@@ -295,6 +297,37 @@ async fn a_write_that_the_under_store_has_is_no_failure_because_the_disk_is_full
             if !transient {
                 assert_eq!(bench.get("key").await.unwrap(), "value", "{mode:?}");
             }
+        }
+    }
+}
+
+/// Of other refusals, nobody knows whether the under store has seen the request.
+#[tokio::test]
+async fn a_copy_stays_where_a_request_to_an_under_store_out_of_reach_was_not_sent() {
+    for size in [5, 200_000] {
+        for (way, stays) in [(Way::Unconnected, true), (Way::Cut, false)] {
+            let bench = Bench::new(WriteMode::WriteThrough).await;
+            let body = pattern(1, size);
+            bench.put("key", body.clone()).await.unwrap();
+            for request in ["put", "delete", "tags"] {
+                bench.foreground.set(way.clone());
+                let refused = match request {
+                    "put" => bench.put("key", "second").await.map(drop),
+                    "delete" => bench.delete("key").await,
+                    _ => bench.cache.set_tags(&path("key"), [("name".to_owned(), "value".to_owned())].into()).await,
+                };
+                assert_eq!(kind(refused), Some(ErrorKind::Unavailable), "{request} {size}");
+                let read = bench.get("key").await;
+                match stays {
+                    true => assert_eq!(read.unwrap(), body, "{request}"),
+                    false => assert_eq!(kind(read), Some(ErrorKind::Unavailable), "{request}"),
+                }
+                bench.foreground.set(Way::Open);
+                assert_eq!(bench.get("key").await.unwrap(), body, "{request}");
+            }
+            bench.put("key", "third").await.unwrap();
+            assert_eq!(bench.get("key").await.unwrap(), "third");
+            assert_eq!(bench.under("key").unwrap(), "third");
         }
     }
 }

@@ -6,7 +6,7 @@ use forebay_types::shares::largest_share;
 use forebay_types::{ByteSize, EvictionOrder, PinnedFull, PolicyRule, StorageState, Tags, WriteMode};
 
 use crate::support::gate::Way;
-use crate::support::{Bench, Setup, kind, path, pattern, rule};
+use crate::support::{Bench, Setup, kind, others_go_on, path, pattern, rule};
 
 const MIB: usize = 1 << 20;
 
@@ -75,6 +75,40 @@ async fn tags_are_refused_like_writes_while_there_is_no_room() {
         bench.cache.set_tags(&key, tags.clone()).await.unwrap();
         assert_eq!(bench.cache.tags(&key).await.unwrap(), tags);
     }
+}
+
+/// The tags are set while the object is being recorded as persisted, so they go to the under store, which is slow.
+#[tokio::test]
+async fn tags_that_are_set_in_the_under_store_take_no_room_meanwhile() {
+    let bench = small_disk(WriteMode::WriteBack).open().await;
+    bench.put("first", "value").await.unwrap();
+    bench.drain().await;
+    bench.background.set(Way::Closed);
+    bench.put("key", pattern(1, MIB / 16)).await.unwrap();
+    bench.advancing("the upload waits", || bench.background.waiting() == 1).await;
+    bench.disk.hold_syncs(true);
+    bench.background.set(Way::Open);
+    bench.advancing("the under store has the object", || bench.under("key").is_some()).await;
+    others_go_on().await;
+    assert!(bench.cache.status().pinned_bytes > 0, "it is not recorded yet");
+    bench.foreground.set(Way::Closed);
+    let tags = Tags::from([("is".to_owned(), "new".to_owned())]);
+    let (cache, wanted) = (bench.cache.clone(), tags.clone());
+    let tagging = forebay_env::spawn(async move { cache.set_tags(&path("key"), wanted).await });
+    others_go_on().await;
+    bench.background.set(Way::Closed);
+    bench.disk.hold_syncs(false);
+    bench.advancing("the tags wait for the under store", || bench.foreground.waiting() == 1).await;
+    let mut written = 0;
+    for size in [MIB, MIB / 16, 4096, 64] {
+        while bench.put(&format!("{written:04}"), pattern(written, size)).await.is_ok() {
+            written += 1;
+        }
+    }
+    bench.foreground.set(Way::Open);
+    tagging.join().await.unwrap();
+    assert_eq!(bench.cache.tags(&path("key")).await.unwrap(), tags);
+    assert_eq!(kind(bench.put("more", pattern(2, 64)).await), Some(ErrorKind::SlowDown), "no room has come back");
 }
 
 #[tokio::test]

@@ -34,6 +34,9 @@ pub const KNOWN_COPIES_KEY: &[u8] = b"known_copies";
 /// The path policies of the configuration at the last start of a worker of a cluster.
 pub const CONFIGURED_POLICIES_KEY: &[u8] = b"configured_policies";
 
+/// The users of all workers of a cluster.
+pub const USERS_KEY: &[u8] = b"users";
+
 /// The key of the path policies.
 pub fn policy_key() -> Bytes {
     Bytes::from_static(b"policy")

@@ -125,6 +125,7 @@ mod tests {
             assert_eq!(scope(&key), Scope::Cluster);
         }
         assert_eq!(scope(RESTORED_KEY), Scope::Cluster);
+        assert_eq!(scope(USERS_KEY), Scope::Cluster);
         assert_eq!(scope(b""), Scope::Cluster);
         for first in 0..0xff {
             for second in 0..=u8::MAX {

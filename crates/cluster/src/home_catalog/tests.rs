@@ -3,7 +3,7 @@ use forebay_catalog::{Check, LocalChange, MemoryEngine, conformance};
 use forebay_env::Disk;
 use forebay_env::disk::memory::MemoryDisk;
 use forebay_env::sync::atomic::Ordering;
-use forebay_store::{Annotation, Class, NewObject, Settings, Staged};
+use forebay_store::{Annotation, Class, NewObject, STALLED_AFTER, Settings, Staged};
 use forebay_types::{ByteRange, ETag, Generation, ObjectPath};
 use tokio::sync::Semaphore;
 
@@ -366,6 +366,48 @@ async fn clean_copies_of_slots_that_were_away_are_dropped() {
     assert!(store.peek(&key).is_none());
     put(&catalog, &store, "here again").await.unwrap();
     assert_eq!(read(&store).await.unwrap(), "here again");
+}
+
+/// Gives all tasks the time to come to where they wait.
+async fn others_continue() {
+    for _ in 0..200 {
+        tokio::task::yield_now().await;
+    }
+}
+
+/// A drop that waited for a disk would come after the replica, which another disk takes meanwhile.
+#[tokio::test]
+async fn a_replica_that_is_published_while_clean_copies_are_dropped_stays() {
+    // Either disk may be the one to which such a drop would go.
+    for held in 0..2 {
+        let disks = [MemoryDisk::default(), MemoryDisk::default()];
+        let both = disks.iter().map(|disk| Arc::new(disk.clone()) as Arc<dyn Disk>).collect();
+        let (env, clock) = Env::simulated(1);
+        let store = Store::open(env, both, Settings::new(vec![64 << 20; 2]), None).await.unwrap();
+        let catalog = HomeCatalog::open(Env::real(), store.clone(), memory(), settings()).await.unwrap();
+        let mut slots = SlotSet::none(catalog.slot_count());
+        slots.insert(catalog.slot_count().slot_of(records::path_hash(&path())));
+        // What is durable of taking the slots is so after the first time.
+        catalog.release(&slots).await.unwrap();
+        catalog.take(&slots).await.unwrap();
+        catalog.release(&slots).await.unwrap();
+        fill(&store, store.next_generation(), "clean").await;
+        disks[held].hold_syncs(true);
+        let taking = forebay_env::spawn(async move { catalog.take(&slots).await });
+        others_continue().await;
+        // From now on, writes go to the other disk if this one has anything to do.
+        clock.advance(STALLED_AFTER);
+        let replica = stage(&store, "newer").await;
+        let publishing = {
+            let (store, commit) = (store.clone(), Commit { publish: vec![replica], ..Commit::default() });
+            forebay_env::spawn(async move { store.commit(commit, Durability::Fsync).await })
+        };
+        others_continue().await;
+        disks[held].hold_syncs(false);
+        taking.join().await.unwrap();
+        publishing.join().await.unwrap();
+        assert_eq!(read(&store).await.unwrap(), "newer", "{held}");
+    }
 }
 
 /// An eviction is not recorded on disk. The slot is the worker's own again by the time of the crash.

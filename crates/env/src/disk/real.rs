@@ -18,7 +18,7 @@ use super::{Disk, DiskFile, DiskSpace};
 use crate::Calls;
 
 /// Holds the lock on the directory. Not listed.
-const LOCK_FILE: &str = "lock";
+pub const LOCK_FILE: &str = "lock";
 
 /// Files are private.
 const FILE_MODE: u32 = 0o600;

@@ -7,6 +7,7 @@ use forebay_env::Env;
 use forebay_peers::{ClusterKey, Identity};
 
 use super::join::{engine, given_key, read_key};
+use super::users::resealed;
 use crate::config::Cluster;
 use crate::failure::Failure;
 
@@ -35,18 +36,20 @@ async fn replace(cluster: &Cluster, old_key_file: Option<&Path>) -> Result<bool,
     let Some(of_cluster) = ClusterIdentity::load(&engine).await.map_err(failed)? else {
         return Err(Failure::Refused(format!("cluster.name: this etcd has no cluster {name}")));
     };
-    let fingerprint = |key: &ClusterKey| Identity::new(key, name).fingerprint().to_owned();
-    let new = fingerprint(&new);
+    let identity = |key: &ClusterKey| Identity::new(key, name);
+    let new = identity(&new);
     // After a try that has ended too early, etcd has no old key any more.
-    let is_replaced = of_cluster.key.is_none() && of_cluster.key_fingerprint == new;
+    let is_replaced = of_cluster.key.is_none() && of_cluster.key_fingerprint == new.fingerprint();
     let old = match old_key_file {
         None if is_replaced => new.clone(),
-        _ => fingerprint(&old_key(old_key_file, &of_cluster)?),
+        _ => identity(&old_key(old_key_file, &of_cluster)?),
     };
-    if is_replaced && old_key_file.is_some() && old == new {
+    if is_replaced && old_key_file.is_some() && old.fingerprint() == new.fingerprint() {
         return Err(Failure::Refused("--old-key-file: the file with the new key has the same key".to_owned()));
     }
-    match replace_key(&env, &engine, &old, &new).await.map_err(failed)? {
+    let reseal = |users: &[u8]| resealed(users, &old, &new, env.random.as_ref());
+    let replaced = replace_key(&env, &engine, old.fingerprint(), new.fingerprint(), &reseal).await;
+    match replaced.map_err(failed)? {
         KeyReplacement::Done => Ok(!is_replaced),
         KeyReplacement::OtherKey => {
             Err(Failure::Refused(format!("--old-key-file: this is not the key of cluster {name}")))

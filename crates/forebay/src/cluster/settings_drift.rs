@@ -10,7 +10,7 @@ use forebay_catalog::Engine;
 use forebay_cluster::{HomeSettings, WorkerId, addresses_told, other_under_stores};
 use forebay_env::sync::Mutex;
 use forebay_env::{Clock, Env};
-use forebay_peers::{Identity, Members, OwnSettings, Peers, WorkerSettings};
+use forebay_peers::{Identity, Members, OwnSettings, Peers, WorkerSettings, protocols};
 use forebay_types::PolicyRule;
 use forebay_ufs::UnderStoreUrl;
 use futures::future::join_all;
@@ -35,6 +35,9 @@ const UNDER_STORE: &str = "under_store.url";
 const MOUNTS: &str = "mounts";
 const ENDPOINT: &str = "the endpoint of under_store.url";
 const ENDPOINTS: &str = "the endpoints of mounts";
+
+/// It stands with those: a worker that the others don't understand would take slots whose keys nobody else can reach.
+const PROTOCOL: &str = "the protocol of workers";
 
 /// How another worker differs from this one.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -172,10 +175,10 @@ fn outvoted(ahead_ms: &[(String, i64)]) -> Option<(&str, i64)> {
     })
 }
 
-/// Where objects go, as workers tell it one another in the engine.
+/// Where objects go, and how workers talk, as they tell it one another in the engine.
 pub(super) fn under_stores(config: &Config, identity: &Identity) -> BTreeMap<String, String> {
     let (root, mounts) = locations(config);
-    let mut told = vec![(UNDER_STORE, root), (MOUNTS, mounts)];
+    let mut told = vec![(UNDER_STORE, root), (MOUNTS, mounts), (PROTOCOL, protocols())];
     if config.cluster.compare_endpoints {
         let endpoint_of = |url: &UnderStoreUrl| endpoint(url, config.inherited_endpoint.as_deref());
         let root = config.root.as_ref().map(|root| endpoint_of(&root.url));
@@ -188,12 +191,19 @@ pub(super) fn under_stores(config: &Config, identity: &Identity) -> BTreeMap<Str
 /// Looks at the workers that live, before this one joins them.
 ///
 /// # Errors
-/// When one of them has other under stores, or the engine does not answer.
+/// When one of them has other under stores or speaks another protocol, or the engine does not answer.
 pub(super) async fn check_under_stores(env: &Env, engine: &dyn Engine, settings: &HomeSettings) -> Result<(), Failure> {
     let HomeSettings { worker, cluster, under_stores, .. } = settings;
     let other = other_under_stores(env, engine, worker, under_stores, *cluster).await;
     let other = other.map_err(|error| Failure::Failed(format!("the other workers can't be looked at: {error}")))?;
     let Some(other) = other else { return Ok(()) };
+    if other.settings.iter().any(|name| name == PROTOCOL) {
+        let worker = other.worker;
+        return Err(Failure::Refused(format!(
+            "worker {worker} of this cluster runs a release that speaks another protocol than this one ({}): run the same release on all workers. For an upgrade, stop all of them first",
+            env!("CARGO_PKG_VERSION")
+        )));
+    }
     let reaches = other.settings.iter().all(|name| [ENDPOINT, ENDPOINTS].contains(&name.as_str()));
     let cure = match reaches {
         true => "give both the same, or set cluster.compare_endpoints = false here if both lead to the same store",
@@ -255,7 +265,13 @@ fn locations(config: &Config) -> (String, String) {
 #[cfg(test)]
 mod tests {
     use forebay_auth::{RootUser, Secret};
+    use forebay_catalog::MemoryEngine;
+    use forebay_cluster::{Addresses, ClusterSettings, HomeCatalog};
+    use forebay_env::Disk;
+    use forebay_env::clock::ManualClock;
+    use forebay_env::disk::memory::MemoryDisk;
     use forebay_peers::ClusterKey;
+    use forebay_store::{Settings, Store};
 
     use super::*;
     use crate::config::Overrides;
@@ -346,6 +362,54 @@ writeMode = \"WRITE_BACK\"
         let named = FILE.replace("file:///logs", "s3://logs?endpoint=http://host:80");
         assert_eq!(told(&inherits, &variables), told(&named, &[]));
         assert_ne!(told(&inherits, &[]), told(&named, &[]));
+    }
+
+    /// Advances the clock until the future ends.
+    async fn wait<T: Send + 'static>(clock: &ManualClock, future: impl Future<Output = T> + Send + 'static) -> T {
+        let task = forebay_env::spawn(future);
+        while !task.is_finished() {
+            clock.advance(Duration::from_millis(20));
+            for _ in 0..50 {
+                tokio::task::yield_now().await;
+            }
+        }
+        task.join().await
+    }
+
+    #[tokio::test]
+    async fn a_release_that_speaks_another_protocol_does_not_join_workers_that_run() {
+        let (env, clock) = Env::simulated(1);
+        let engine: Arc<dyn Engine> = Arc::<MemoryEngine>::default();
+        let settings = |worker: &str, protocol: &str, mounts: &str| HomeSettings {
+            worker: WorkerId::new(worker).unwrap(),
+            is_alone: false,
+            cluster: ClusterSettings::DEFAULT,
+            addresses: Some(Addresses { peers: "127.0.0.1:1".into(), s3: None, admin: None }),
+            under_stores: BTreeMap::from([
+                (PROTOCOL.to_owned(), protocol.to_owned()),
+                (MOUNTS.to_owned(), mounts.to_owned()),
+            ]),
+        };
+        let (first, of_first, engine_of_first) = (settings("w1", "old", "none"), env.clone(), Arc::clone(&engine));
+        let first = wait(&clock, async move {
+            let disks: Vec<Arc<dyn Disk>> = vec![Arc::new(MemoryDisk::default())];
+            let store = Store::open(of_first.clone(), disks, Settings::new(vec![64 << 20]), None).await.unwrap();
+            HomeCatalog::open(of_first, store, engine_of_first, first).await.unwrap()
+        })
+        .await;
+        let check = async |settings: HomeSettings| {
+            let (env, engine) = (env.clone(), Arc::clone(&engine));
+            wait(&clock, async move { check_under_stores(&env, engine.as_ref(), &settings).await }).await
+        };
+        assert!(check(settings("w2", "old", "none")).await.is_ok());
+        let Err(Failure::Refused(refused)) = check(settings("w2", "new", "none")).await else { panic!("it may join") };
+        assert!(refused.starts_with("worker w1 ") && refused.contains("speaks another protocol"), "{refused}");
+        let Err(Failure::Refused(refused)) = check(settings("w2", "old", "some")).await else { panic!("it may join") };
+        assert!(refused.contains("another value of mounts"), "{refused}");
+        let config = Config::load(Some(("forebay.toml", FILE)), &BTreeMap::new(), &Overrides::default()).unwrap();
+        let identity = Identity::new(&ClusterKey::parse(&"k".repeat(32)).unwrap(), "lake");
+        assert!(under_stores(&config, &identity).contains_key(PROTOCOL), "workers tell it");
+        drop(first);
     }
 
     #[test]

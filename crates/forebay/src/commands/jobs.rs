@@ -40,7 +40,11 @@ pub(super) fn jobs(command: &JobsCommand, target: &Target) -> Result<(), Failure
     match command {
         JobsCommand::List => {
             let answer = client.call(Call::get("jobs"))?;
-            if target.is_json() { print(&answer.text) } else { print(&table(&answer.read::<Vec<Job>>()?)) }
+            if target.is_json() {
+                return print(&answer.text);
+            }
+            let jobs: Vec<Job> = answer.read()?;
+            print(&if jobs.is_empty() { "there are no jobs".to_owned() } else { table(&jobs) })
         }
         JobsCommand::Show { id } => show(&client, &client.call(Call::get(page(id)?))?, target),
         JobsCommand::Findings { id } => list_findings(&client, id, target),

@@ -3,7 +3,7 @@
 mod settings;
 
 use clap::Subcommand;
-use forebay_admin::api::{Bucket, ClusterStatus, ResolvedPolicy, Rollback, WorkerState};
+use forebay_admin::api::{Bucket, ClusterStatus, ResolvedPolicy, Rollback, UnderStoreStatus, WorkerState};
 use forebay_cache::PolicyVersion;
 use forebay_types::{PolicyChange, PolicyRule};
 use serde_json::{Map, Value};
@@ -58,6 +58,7 @@ pub(crate) enum PolicyCommand {
         yes: bool,
     },
     /// Shows what holds for one object, and which rules say so
+    #[command(alias = "explain")]
     Resolve {
         /// s3://bucket/key or /bucket/key
         #[arg(value_name = "OBJECT")]
@@ -152,8 +153,22 @@ fn tell_if_absent(client: &Client, path: &str) {
     }
     let bucket = path[1..].split('/').next().unwrap_or_default();
     let Ok(buckets) = client.read::<Vec<Bucket>>(Call::get("buckets")) else { return };
-    if !bucket.is_empty() && buckets.iter().all(|known| known.name != bucket) {
-        eprintln!("forebay: there is no bucket {} yet: the rule waits for it", escaped(bucket));
+    if bucket.is_empty() || buckets.iter().any(|known| known.name == bucket) {
+        return;
+    }
+    let under_stores = client.read::<Vec<UnderStoreStatus>>(Call::get("under-stores")).ok();
+    eprintln!("forebay: {}", absent(bucket, under_stores.as_deref()));
+}
+
+/// What a rule does for a bucket that is not there.
+fn absent(bucket: &str, under_stores: Option<&[UnderStoreStatus]>) -> String {
+    let bucket = escaped(bucket);
+    // One without names has all buckets that are not mounted.
+    match under_stores.is_none_or(|all| all.iter().any(|under_store| under_store.buckets.is_empty())) {
+        true => format!("there is no bucket {bucket} yet: the rule waits for it"),
+        false => format!(
+            "there is no bucket {bucket}, and none can be made: under_store.url is not set, so there are only the mounts. The rule has no effect until the bucket is mounted"
+        ),
     }
 }
 
@@ -250,7 +265,37 @@ fn resolve(client: &Client, path: &str, target: &Target) -> Result<(), Failure> 
 
 #[cfg(test)]
 mod tests {
+    use forebay_admin::api::CircuitState;
+
     use super::*;
+
+    #[test]
+    fn a_rule_for_a_bucket_that_no_under_store_can_have_is_told() {
+        let of = |buckets: &[&str]| UnderStoreStatus {
+            url: "file:///x".to_owned(),
+            buckets: buckets.iter().map(|name| (*name).to_owned()).collect(),
+            circuit: CircuitState::Closed,
+            probe_in_ms: None,
+            failures_in_a_row: 0,
+            concurrency_limit: 1,
+            concurrency_max: 1,
+            running: 0,
+            silent_ms: None,
+            calls: 0,
+            errors: 0,
+            throttled: 0,
+            last_error: None,
+            last_error_ms: None,
+            problem: None,
+            problem_id: None,
+            checking: false,
+            requests_per_second_max: 0,
+            upload_bandwidth_max: 0,
+        };
+        assert!(absent("lake", None).contains("waits for it"));
+        assert!(absent("lake", Some(&[of(&["other"]), of(&[])])).contains("waits for it"));
+        assert!(absent("lake", Some(&[of(&["other"])])).contains("until the bucket is mounted"));
+    }
 
     #[test]
     fn more_replicas_than_workers_are_told() {

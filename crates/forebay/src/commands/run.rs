@@ -71,12 +71,23 @@ pub(super) fn run(kind: JobKind, options: &RunOptions) -> Result<(), Failure> {
         return verdict(&job, &findings).and(Err(unprinted));
     }
     if job.progress.objects_seen == 0 && job.state == JobState::Done && kind != JobKind::Persist {
-        eprintln!("forebay: nothing is under {}: is the path right?", escaped(&job.request.path));
+        eprintln!("forebay: {}", nothing_seen(kind, &job.request.path));
     }
     if kind == JobKind::Persist && job.request.path == "/" && job.state == JobState::Done && !dry_run {
         tell_what_stays(&client);
     }
     verdict(&job, &findings)
+}
+
+/// Jobs that look only at what is here do not know what the under store has.
+fn nothing_seen(kind: JobKind, path: &str) -> String {
+    let path = escaped(path);
+    match kind {
+        JobKind::Free | JobKind::Scrub => format!("the cache holds nothing under {path}"),
+        JobKind::Load | JobKind::Persist | JobKind::Verify => {
+            format!("nothing is under {path}: is the path right?")
+        }
+    }
 }
 
 /// A user who persists everything before a machine goes away does not expect that some data stays only here.
@@ -248,6 +259,12 @@ mod tests {
         let failed = verdict(&job(JobKind::Load, JobState::Failed, 0, 0), &Findings::default());
         let Err(Failure::Failed(line)) = failed else { panic!("{failed:?}") };
         assert_eq!(line, r"load of /b: disk\ngone");
+    }
+
+    #[test]
+    fn what_is_not_cached_may_be_in_the_under_store() {
+        assert_eq!(nothing_seen(JobKind::Free, "/b/"), "the cache holds nothing under /b/");
+        assert_eq!(nothing_seen(JobKind::Load, "/b/"), "nothing is under /b/: is the path right?");
     }
 
     #[test]

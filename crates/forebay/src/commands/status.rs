@@ -20,7 +20,7 @@ pub(super) fn status(target: &Target) -> Result<(), Failure> {
 }
 
 fn text(overview: &Overview) -> String {
-    let Overview { version, started_ms, now_ms, status, notices, drain_seconds, .. } = overview;
+    let Overview { version, started_ms, now_ms, status, notices, checking, drain_seconds, .. } = overview;
     let mut lines = vec![
         ("version", escaped(version)),
         ("up for", age(now_ms.saturating_sub(*started_ms))),
@@ -66,6 +66,9 @@ fn text(overview: &Overview) -> String {
     }
     lines.extend(status.failed_directories.iter().map(|directory| ("failed directory", escaped(directory))));
     let mut text = pairs(&lines);
+    if *checking {
+        text.push_str("\nThe first checks after the start are not complete: notices may be missing.\n");
+    }
     if !notices.is_empty() {
         let _ = write!(text, "\n{}", notice_table(notices, *now_ms));
     }
@@ -88,7 +91,9 @@ pub(super) fn notice_table(notices: &[Notice], now_ms: u64) -> String {
     for notice in notices {
         let since = age(now_ms.saturating_sub(notice.since_ms));
         let severity = severity(notice.severity).to_owned();
-        table.row([severity, since, escaped(&notice.subject), escaped(&notice.title), escaped(&notice.cure)]);
+        // What has no subject is about the whole worker.
+        let subject = if notice.subject.is_empty() { "-".to_owned() } else { escaped(&notice.subject) };
+        table.row([severity, since, subject, escaped(&notice.title), escaped(&notice.cure)]);
     }
     table.text()
 }

@@ -133,10 +133,11 @@ impl Iterator for Pages<'_> {
 
 fn list(client: &Client, path: &str, target: &Target) -> Result<(), Failure> {
     let now_ms = Env::real().clock.unix_ms();
-    let mut separator = "[";
+    let (mut separator, mut is_empty) = ("[", true);
     let mut pages = Pages::new(client, path);
     for page in &mut pages {
         let page = page?;
+        is_empty &= page.is_empty();
         if !target.is_json() {
             print(&table(&page, now_ms))?;
             continue;
@@ -148,6 +149,8 @@ fn list(client: &Client, path: &str, target: &Target) -> Result<(), Failure> {
     }
     if target.is_json() {
         print(if separator == "[" { "[]" } else { "]" })?;
+    } else if is_empty && pages.unanswered.is_empty() {
+        print("nothing is undeliverable")?;
     }
     check_answers(&pages.unanswered)
 }

@@ -28,7 +28,7 @@ impl Kind {
 }
 
 #[rustfmt::skip]
-pub(crate) const KINDS: [Kind; 33] = [
+pub(crate) const KINDS: [Kind; 35] = [
     kind("directory-unusable", Critical, "the server cannot create files in the data directory", "the server cannot start", "Give the server's user write permission, or name another directory in `store.data_dirs`"),
     kind("filesystem-in-memory", Critical, "the data directory is in memory", "a restart of the machine loses acknowledged writes", "Put `store.data_dirs` on a disk. To use memory as a cache tier, set `cache.memory_size`"),
     kind("filesystem-overlay", Warning, "the data directory is in the writable layer of a container", "its data is lost with the container, including dirty objects, and it is slower than the disk below", "Mount a volume and put `store.data_dirs` on it"),
@@ -57,6 +57,8 @@ pub(crate) const KINDS: [Kind; 33] = [
     kind("credentials-refused", Critical, "the under store rejects the keys", "every request to it fails; writes stay in the cache until the space for them is full", "Correct the keys. The error says what is wrong: `SignatureDoesNotMatch` the secret key, `InvalidAccessKeyId` the access key, which the under store does not know, `ExpiredToken` a session that has expired, `AuthorizationHeaderMalformed` the region"),
     kind("bucket-missing", Critical, "the bucket behind it does not exist", "every request to it fails; writes stay in the cache until the space for them is full", "Make the bucket in the under store, or correct its name in the URL of the mount"),
     kind("permission-missing", Critical, "the keys of the under store lack a permission", "operations that need it fail, at once or when a write is uploaded to the under store", "Grant the keys the named permission on the bucket and on its objects"),
+    kind("under-store-full", Critical, "the under store has no space left", "writes that need room fail; under WRITE_BACK they stay in the cache until the space for them is full", "Make room in the directory of the under store, or raise its quota. What waits is sent by itself, and `forebay persist /` sends it at once"),
+    kind("under-store-read-only", Critical, "the under store is read-only", "every write to it fails; under WRITE_BACK writes stay in the cache until the space for them is full", "Check the disk of the under store and its file system (`dmesg`), and mount it read-write (`mount -o remount,rw`). What waits is sent by itself, and `forebay persist /` sends it at once"),
     kind("under-store-failing", Critical, "a request to the under store failed", "operations that need it fail, too", "The error names the request and the reason"),
     kind("conditions-missing", Warning, "the under store does not honour conditional writes", "if other writers use the same keys, Forebay may overwrite their objects", "Keep other writers away, or update the server: it must honour `If-None-Match: *` and `If-Match` on PutObject"),
     kind("probe-left", Warning, "an object of this examination could not be removed", "it takes space until somebody removes it", "Remove the named key"),
@@ -84,8 +86,15 @@ pub(crate) struct Finding {
 }
 
 /// The kinds that an error of an under store may be.
-pub(crate) const OF_UNDER_STORES: [&str; 5] =
-    ["under-store-unreachable", "credentials-refused", "bucket-missing", "permission-missing", "under-store-failing"];
+pub(crate) const OF_UNDER_STORES: [&str; 7] = [
+    "under-store-unreachable",
+    "credentials-refused",
+    "bucket-missing",
+    "permission-missing",
+    "under-store-full",
+    "under-store-read-only",
+    "under-store-failing",
+];
 
 /// What an error of an under store is to an operator: one of [`OF_UNDER_STORES`].
 pub(crate) fn of_under_store(error: forebay_ufs::ErrorKind) -> Kind {
@@ -94,6 +103,8 @@ pub(crate) fn of_under_store(error: forebay_ufs::ErrorKind) -> Kind {
         ErrorKind::Credentials => "credentials-refused",
         ErrorKind::Denied => "permission-missing",
         ErrorKind::NoBucket => "bucket-missing",
+        ErrorKind::NoSpace => "under-store-full",
+        ErrorKind::ReadOnly => "under-store-read-only",
         ErrorKind::Unavailable | ErrorKind::Ambiguous => "under-store-unreachable",
         ErrorKind::NotFound
         | ErrorKind::AlreadyExists

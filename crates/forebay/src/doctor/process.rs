@@ -45,7 +45,7 @@ fn needed_memory(config: &Config, capacity: u64) -> u64 {
     config.cache.memory_size.0 + quotas + config.store.write_buffer.0 + pages + connections + index + BASE_BYTES
 }
 
-fn memory(config: &Config, capacity: u64, own: u64, report: &mut Report) {
+pub(super) fn memory(config: &Config, capacity: u64, own: u64, report: &mut Report) {
     let needed = needed_memory(config, capacity);
     let Some(memory) = Memory::of(Path::new("/")) else { return };
     report.measured("memory", memory.limited_by, memory.total as f64, Unit::Bytes);

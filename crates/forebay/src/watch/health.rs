@@ -10,7 +10,7 @@ use forebay_cache::{RefusedBucket, ReplacedRules, Status};
 use forebay_store::{DamagedPlace, DirectoryHealth, Shortage};
 
 use crate::certificate::{CertificateExpiry, CertificateState};
-use crate::cluster::{Difference, aside};
+use crate::cluster::{Difference, UsersProblem, aside};
 use crate::commands::{moment, size};
 use crate::doctor::findings::{Kind, OF_UNDER_STORES};
 use crate::under_stores::Trouble;
@@ -47,6 +47,8 @@ pub(super) struct Facts {
     pub(super) users_file: Option<String>,
     /// What the users file holds, if there is one.
     pub(super) users: Option<FileCounts>,
+    /// Why they are not those of the cluster, or not those of the file.
+    pub(super) cluster_users: Option<UsersProblem>,
     /// The certificate that clients see, if there is one.
     pub(super) certificate: Option<CertificateExpiry>,
     pub(super) replaced_rules: Option<ReplacedRules>,
@@ -136,6 +138,8 @@ pub(super) fn conditions(facts: &Facts) -> Vec<Condition> {
         writes_rejected(facts),
         users_file(facts),
         no_users(facts.users),
+        cluster_users(facts.cluster_users.as_ref()),
+        other_users_file(facts.cluster_users.as_ref()),
         certificate(facts.certificate),
         policies_replaced(facts.replaced_rules),
         disks_full(facts),
@@ -192,7 +196,7 @@ fn other_settings(differences: &BTreeMap<String, Difference>) -> Condition {
         severity: Severity::Warning,
         subject: String::new(),
         title: shown.map(|shown| format!("other workers have other settings than this one: {shown}")),
-        cure: "Give all workers the same values: GET /api/v1/configuration of each shows them, but for secrets and what is in users files: compare these files. The users file is reloaded automatically; other settings need a restart of the worker",
+        cure: "Give all workers the same values: GET /api/v1/configuration of each shows them, but for secrets; they need a restart of the worker. Where users differ (server.users_file), a worker could not take over those of the cluster: see its notices",
     }
 }
 
@@ -243,6 +247,46 @@ fn no_users(users: Option<FileCounts>) -> Condition {
         subject: String::new(),
         title: is_empty.then(|| "the users file has no users: requests of all but the root user get 403".to_owned()),
         cure: "If it should have users, write them again; the file is reloaded automatically. Without other users, leave server.users_file out",
+    }
+}
+
+fn cluster_users(problem: Option<&UsersProblem>) -> Condition {
+    let title = match problem {
+        Some(UsersProblem::Unusable(why)) => {
+            Some(format!("the users of the cluster can't be used, and the previous users stay in force here: {why}"))
+        }
+        Some(UsersProblem::FileRefused(why)) => {
+            Some(format!("the users of the users file can't become those of the cluster: {why}"))
+        }
+        Some(UsersProblem::OtherFile(_)) | None => None,
+    };
+    Condition {
+        id: "cluster-users-refused",
+        severity: Severity::Warning,
+        subject: String::new(),
+        title,
+        cure: match problem {
+            Some(UsersProblem::FileRefused(_)) => "Make the users file smaller: fewer users, grants and comments",
+            _ => {
+                "Change the users in the users file of one worker while it runs: they replace those of the cluster. Run the same release on all workers"
+            }
+        },
+    }
+}
+
+fn other_users_file(problem: Option<&UsersProblem>) -> Condition {
+    let title = match problem {
+        Some(UsersProblem::OtherFile(by)) => Some(format!(
+            "the users file of this worker is not in force: the users of the cluster are those of the newest change, on worker {by}"
+        )),
+        Some(UsersProblem::Unusable(_) | UsersProblem::FileRefused(_)) | None => None,
+    };
+    Condition {
+        id: "users-file-outdated",
+        severity: Severity::Info,
+        subject: String::new(),
+        title,
+        cure: "Copy the users file of that worker here. A later change of the file here would otherwise bring the other users in it back, on all workers",
     }
 }
 
@@ -374,7 +418,7 @@ fn uploads_refused(status: &Status) -> Condition {
     let first = status.refused_buckets.first();
     let title = first.map(|RefusedBucket { bucket, error }| {
         let more = status.refused_buckets.len() - 1;
-        let others = if more > 0 { format!(", and what waits for {more} other buckets") } else { String::new() };
+        let others = if more > 0 { format!(", and what waits for other buckets ({more})") } else { String::new() };
         format!("the under store refuses what waits for bucket {bucket}{others}: {error}")
     });
     Condition {
@@ -382,7 +426,7 @@ fn uploads_refused(status: &Status) -> Condition {
         severity: Severity::Critical,
         subject: String::new(),
         title,
-        cure: "Make the bucket in the under store again, or grant the keys of the under store what the error says: `forebay doctor` tries each permission. Nothing is lost meanwhile. Forebay tries again every 30 seconds, and `forebay persist /` at once",
+        cure: "If the error says that the bucket does not exist, make it in the under store again. If it says that access is denied, grant the keys of the under store the permission: `forebay doctor` tries each. If it says that the keys or their signature are wrong, correct them. Nothing is lost meanwhile. Forebay tries again every 30 seconds, and `forebay persist /` at once",
     }
 }
 
@@ -420,7 +464,7 @@ fn bytes_unavailable(status: &Status) -> Condition {
         title: (count > 0).then(|| {
             format!("no worker of the cluster gives the bytes of {count} objects and parts, which get 503{why}")
         }),
-        cure: "`forebay cluster status` names some of them, with the worker that is missing: start it with its data directories. If it will never come back, `forebay cluster remove` gives it up; then write or delete these objects",
+        cure: "`forebay cluster status` names some of them, with the worker that is missing: start it with its data directories. If it will never come back, `forebay cluster remove` gives it up (while etcd answers); then write or delete these objects",
     }
 }
 
@@ -457,7 +501,7 @@ fn directory(directory: &DirectoryHealth) -> Condition {
         severity: Severity::Critical,
         subject: directory.label.clone(),
         title: directory.failed.as_ref().map(|reason| format!("the directory takes no more writes: {reason}")),
-        cure: "Replace the disk and restart; what was dirty on it and readable is still uploaded",
+        cure: "If the directory was removed, or its file system unmounted: put it back, or mount it again, and restart. Otherwise replace the disk and restart. What was dirty on it and can be read is still uploaded",
     }
 }
 

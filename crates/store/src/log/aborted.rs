@@ -18,12 +18,7 @@ pub(crate) struct AbortedCommits {
 
 impl AbortedCommits {
     pub(crate) fn add(&self, aborted: impl IntoIterator<Item = AbortBody>) {
-        let mut known = self.known.lock();
-        for abort in aborted {
-            if !known.contains(&abort) {
-                known.push(abort);
-            }
-        }
+        self.known.lock().extend(aborted);
     }
 
     pub(crate) fn count(&self) -> usize {

@@ -16,7 +16,7 @@ use crate::record::extent::ExtentBody;
 use crate::record::location::Location;
 use crate::record::object::{Extent, ObjectBody, extent_at};
 use crate::record::scan::Scanned;
-use crate::segment::Segment;
+use crate::segment::{Segment, SegmentKind};
 use crate::snapshot::load::Snapshot;
 use crate::table::{Entry, Row, Tables, Write, entry_of};
 
@@ -49,6 +49,8 @@ pub(crate) struct Replayed {
     /// The highest segment number that something refers to, by directory. Files that are gone count, too: their numbers
     /// must not be reused.
     pub(crate) last_numbers: HashMap<u16, u32>,
+    /// Whether the logs had other records than those of aborts.
+    pub(crate) has_changes: bool,
 }
 
 /// Collects records, and applies them in order.
@@ -60,6 +62,7 @@ pub(crate) struct Replay {
     next_sequence: u64,
     min_versions: HashMap<SegmentKey, u64>,
     change_bytes: HashMap<SegmentKey, u64>,
+    has_changes: bool,
     has_snapshot: bool,
 }
 
@@ -75,6 +78,7 @@ impl Replay {
             next_sequence,
             min_versions,
             change_bytes: HashMap::new(),
+            has_changes: false,
             has_snapshot: snapshot.is_some(),
         }
     }
@@ -88,6 +92,7 @@ impl Replay {
             payload_bytes: header.payload_bytes as u32,
         };
         self.next_sequence = self.next_sequence.max(header.sequence + 1);
+        self.has_changes |= segment.header.kind == SegmentKind::Log && header.kind != Kind::Abort;
         let step = match header.kind {
             Kind::Object => {
                 let body = ObjectBody::decode(&record.head.body)?;
@@ -190,8 +195,8 @@ impl Replay {
         self.min_versions.keys().for_each(|segment| mention(*segment));
         tables.values.for_each(|row| mention(row.segment));
         self.mentioned.into_values().for_each(mention);
-        let Self { next_sequence, min_versions, change_bytes, .. } = self;
-        Replayed { tables, prepared, next_sequence, min_versions, change_bytes, last_numbers }
+        let Self { next_sequence, min_versions, change_bytes, has_changes, .. } = self;
+        Replayed { tables, prepared, next_sequence, min_versions, change_bytes, last_numbers, has_changes }
     }
 }
 

@@ -7,7 +7,8 @@ use forebay_env::sync::atomic::Ordering;
 
 use super::format::{Chunk, NAME, START_BYTES, frame, start_of_file};
 use crate::directory::Directory;
-use crate::{Error, Result};
+use crate::segment::lacks_room;
+use crate::{Error, ErrorKind, Result};
 
 const NAME_NEW: &str = "snapshot.new";
 
@@ -73,7 +74,10 @@ impl Copies {
         // On a full disk, it would take room that commits need.
         let _ = directory.disk.remove(NAME_NEW).await;
         let context = format!("could not write a snapshot to {}", directory.disk.label());
-        self.refused = Some(Error::io(context, error));
+        let kind = if lacks_room(&error) { ErrorKind::Full } else { ErrorKind::Failed };
+        // What more room does not help with is reported first.
+        let before = self.refused.take().filter(|before| before.kind != ErrorKind::Full);
+        self.refused = Some(before.unwrap_or_else(|| Error { kind, ..Error::io(context, error) }));
     }
 
     /// Removes the files, because the snapshot can't be used.

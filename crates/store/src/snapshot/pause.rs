@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use forebay_env::sync::atomic::Ordering;
 
+use crate::ErrorKind;
 use crate::directory::Directory;
 use crate::inner::{Inner, SnapshotPause, Volume};
 
@@ -19,35 +20,52 @@ impl Inner {
         if self.is_snapshot_paused() {
             return false;
         }
-        let Err(error) = self.snapshot().await else { return true };
-        let pause = self.pause_snapshots().await;
-        tracing::warn!(%error, why, ?pause, "no snapshot could be written: it is tried again after a pause");
-        false
+        loop {
+            let failed = self.failed_directories();
+            let Err(error) = self.snapshot().await else { return true };
+            if self.failed_directories() > failed {
+                tracing::warn!(%error, why, "a directory failed during a snapshot: it is begun again without this one");
+                continue;
+            }
+            let lacked_room = error.kind == ErrorKind::Full;
+            let pause = self.pause_snapshots(lacked_room).await;
+            if lacked_room {
+                tracing::warn!(%error, why, ?pause, "there was no room for a snapshot: it is tried again after a pause");
+            } else {
+                tracing::error!(%error, why, ?pause, "no snapshot could be written: it is tried again after a pause. Check the disks");
+            }
+            return false;
+        }
     }
 
     /// Whether a snapshot would leave the reserve to commits and reclaim, and the last try did not fail a short while
     /// ago.
     pub(crate) fn may_try_snapshot(&self) -> bool {
-        let bytes = self.next_snapshot_bytes();
-        let has_room = |directory: &Directory| directory.writable_bytes() >= bytes + directory.reserve_bytes();
+        let has_room = |directory: &Directory| self.has_room_for_snapshot(directory);
         self.healthy_directories().any(has_room) && !self.is_snapshot_paused()
     }
 
-    /// More room ends the pause early.
+    pub(super) fn has_room_for_snapshot(&self, directory: &Directory) -> bool {
+        directory.writable_bytes() >= self.next_snapshot_bytes() + directory.reserve_bytes()
+    }
+
+    /// More room ends the pause early, if it was room that the last try lacked.
     fn is_snapshot_paused(&self) -> bool {
         let Some(pause) = *self.snapshot_pause.lock() else { return false };
         let bytes = self.next_snapshot_bytes();
         let has_more = |directory: &Directory| {
-            directory.writable_bytes() >= pause.room.saturating_add(bytes.max(directory.segment_bytes()))
+            let wanted = |room: u64| room.saturating_add(bytes.max(directory.segment_bytes()));
+            pause.room.is_some_and(|room| directory.writable_bytes() >= wanted(room))
         };
         self.env.clock.monotonic() < pause.until && !self.healthy_directories().any(has_more)
     }
 
-    async fn pause_snapshots(&self) -> Duration {
+    async fn pause_snapshots(&self, lacked_room: bool) -> Duration {
         for volume in &self.volumes {
             volume.directory.look_at_space().await;
         }
         let room = self.healthy_directories().map(Directory::writable_bytes).max().unwrap_or(0);
+        let room = lacked_room.then_some(room);
         let mut pause = self.snapshot_pause.lock();
         let length = pause.map_or(SHORTEST, |last| (2 * last.length).min(LONGEST));
         *pause = Some(SnapshotPause { until: self.env.clock.monotonic() + length, length, room });

@@ -8,7 +8,7 @@ use crate::directory::IdentityFile;
 use crate::log::Until;
 use crate::record::commit::CommitBody;
 use crate::recovery::starts::FORMAT;
-use crate::{DirectoryId, Forgotten};
+use crate::{CHANGES_LOST_FILE, DirectoryId, Forgotten};
 
 const OBJECTS: usize = 40;
 
@@ -560,6 +560,32 @@ async fn a_clean_stop_is_marked_until_the_next_start() {
     disks[0].remove("snapshot").await.unwrap();
     let forget = vec![id(&disks[1]).await];
     assert!(start_without(&disks[..1], forget).await.unwrap().forgotten().has_lost_changes);
+}
+
+/// Nobody can list them.
+#[tokio::test]
+async fn that_changes_are_lost_with_a_forgotten_directory_is_marked_until_somebody_removes_the_mark() {
+    let disks = two_directories().await;
+    let forget = vec![id(&disks[1]).await];
+    let is_marked = |disk: &MemoryDisk| disk.contents(CHANGES_LOST_FILE).is_some();
+    start_without(&disks[..1], forget).await.unwrap().close().await.unwrap();
+    assert!(!is_marked(&disks[0]), "a clean stop came before");
+
+    let disks = two_directories().await;
+    let store = start(&disks).await.unwrap();
+    put(&store, "more", &body(1)).await;
+    disks.iter().for_each(|disk| disk.power_loss(1));
+    check_error(start(&disks[..1]).await, ErrorKind::Invalid, "missing");
+    assert!(!is_marked(&disks[0]));
+    let forget = vec![id(&disks[1]).await];
+    start_without(&disks[..1], forget.clone()).await.unwrap();
+    assert!(is_marked(&disks[0]));
+    disks[0].power_loss(2);
+    start_without(&disks[..1], forget.clone()).await.unwrap().close().await.unwrap();
+    assert!(is_marked(&disks[0]));
+    disks[0].remove(CHANGES_LOST_FILE).await.unwrap();
+    start_without(&disks[..1], forget).await.unwrap();
+    assert!(!is_marked(&disks[0]));
 }
 
 /// The operator has removed them because they were damaged. What the forgotten directory knew was in them alone.

@@ -9,12 +9,13 @@ use forebay_env::{DiskFile, DiskSpace};
 
 use super::*;
 
-/// A disk that counts the snapshots that are begun, and may have no room for them.
+/// A disk that counts the snapshots that are begun, and may have no room for them or refuse them.
 #[derive(Default)]
 struct Counting {
     disk: MemoryDisk,
     begun: AtomicU32,
     is_full: AtomicBool,
+    is_broken: AtomicBool,
 }
 
 #[async_trait]
@@ -24,6 +25,9 @@ impl Disk for Counting {
             self.begun.fetch_add(1, Ordering::SeqCst);
             if self.is_full.load(Ordering::SeqCst) {
                 return Err(io::ErrorKind::StorageFull.into());
+            }
+            if self.is_broken.load(Ordering::SeqCst) {
+                return Err(io::Error::other("the disk is broken"));
             }
         }
         self.disk.create(name).await
@@ -116,4 +120,44 @@ async fn no_snapshot_is_begun_where_it_would_take_the_reserve() {
     store.look_at_space().await;
     write_some(&store).await;
     assert_eq!((disk.begun(), store.counters().snapshots), (1, 1));
+}
+
+/// More room is no reason to try again at once where another problem was in the way.
+#[tokio::test]
+async fn more_room_ends_only_the_pause_of_a_snapshot_that_lacked_room() {
+    for (lacks_room, begun) in [(true, 2), (false, 1)] {
+        let disk = Arc::new(Counting::default());
+        let problem = if lacks_room { &disk.is_full } else { &disk.is_broken };
+        problem.store(true, Ordering::SeqCst);
+        disk.disk.set_capacity(1 << 20);
+        let (env, clock) = Env::simulated(1);
+        let settings = Settings { snapshot_log_bytes: 1, ..small() };
+        let store = Store::open(env, vec![Arc::clone(&disk) as Arc<dyn Disk>], settings, None).await.unwrap();
+        write_some(&store).await;
+        assert_eq!(disk.begun(), 1);
+        disk.disk.set_capacity(8 << 20);
+        store.look_at_space().await;
+        write_some(&store).await;
+        assert_eq!(disk.begun(), begun, "it lacked room: {lacks_room}");
+        problem.store(false, Ordering::SeqCst);
+        clock.advance(Duration::from_secs(2));
+        write_some(&store).await;
+        assert!(store.counters().snapshots > 0, "it lacked room: {lacks_room}");
+    }
+}
+
+/// The first two directories take the beginning of the file, and no more.
+#[tokio::test]
+async fn the_copies_of_a_snapshot_go_to_directories_with_room() {
+    let disks = [(); 4].map(|()| MemoryDisk::default());
+    let settings = Settings { capacity_bytes: vec![4 << 20; 4], ..small() };
+    let store = try_open_all(&disks, settings).await.unwrap();
+    write_some(&store).await;
+    for disk in &disks[..2] {
+        disk.set_capacity(disk.used_bytes() + 64);
+    }
+    store.look_at_space().await;
+    store.inner.snapshot().await.unwrap();
+    let has_copy = disks.each_ref().map(|disk| disk.contents("snapshot").is_some());
+    assert_eq!(has_copy, [false, false, true, true]);
 }

@@ -4,11 +4,15 @@ use std::time::Duration;
 
 use forebay_env::clock::ManualClock;
 
+use super::progress::rest;
 use super::reclaim::reclaim_in;
 use super::*;
 use crate::log::Until;
+use crate::record::Kind;
 use crate::record::abort::AbortBody;
 use crate::record::commit::CommitBody;
+use crate::record::scan::Scan;
+use crate::segment::{SEGMENT_HEADER_BYTES, SegmentKind};
 
 fn spawn_put(store: &Store, key: &str, durability: Durability) -> forebay_env::Task<Result<u64>> {
     let (store, key) = (store.clone(), key.to_owned());
@@ -294,6 +298,23 @@ async fn a_snapshot_during_which_a_directory_fails_is_not_used() {
     }
     store.inner.snapshot().await.unwrap();
     assert_eq!(store.counters().snapshots, snapshots + 1, "what failed before is not in its way");
+}
+
+/// Reclaim waits for it, and the next try does not need the directory.
+#[tokio::test]
+async fn a_snapshot_is_begun_again_without_the_directory_that_failed() {
+    let disks = [MemoryDisk::default(), MemoryDisk::default()];
+    let store = try_open_all(&disks, two()).await.unwrap();
+    put(&store, "a", &pattern(1, 100)).await;
+    let snapshots = store.counters().snapshots;
+    disks.iter().for_each(|disk| disk.hold_syncs(true));
+    let taking = store.clone();
+    let taking = forebay_env::spawn(async move { taking.inner.try_snapshot("because a test wants one").await });
+    settle().await;
+    store.inner.volumes[1].directory.fail("a sync of somebody else failed");
+    disks.iter().for_each(|disk| disk.hold_syncs(false));
+    assert!(taking.join().await);
+    assert_eq!(store.counters().snapshots, snapshots + 1);
 }
 
 /// The value in the same commit names the pinned object, and a fill that came later would leave it without bytes.
@@ -609,4 +630,102 @@ async fn what_is_aborted_is_not_carried() {
     let store = open(&disk).await;
     assert_eq!(read(&store, "key").await, Some(pattern(1, 100)));
     assert_eq!(read(&store, "other").await, Some(pattern(2, 100)));
+}
+
+async fn open_two(disks: &[MemoryDisk]) -> (Store, Arc<ManualClock>) {
+    let (env, clock) = Env::simulated(1);
+    let shared = disks.iter().map(|disk| Arc::new(disk.clone()) as Arc<dyn Disk>).collect();
+    (Store::open(env, shared, two(), None).await.expect("a store of two directories"), clock)
+}
+
+/// Leaves two directories after a crash. A commit that would delete an object has met a failed sync. It is not at the
+/// end of its log, where a start could cut it off: another commit that waited for no sync follows it.
+async fn crash_with_abort_that_stays(disks: &[MemoryDisk]) {
+    let (store, clock) = open_two(disks).await;
+    put(&store, "key", &pattern(1, 100)).await;
+    let patient = store.clone();
+    let patient = forebay_env::spawn(async move {
+        let forget = CommitBody { forget: vec![b"key".to_vec()], ..CommitBody::default() };
+        patient.inner.volumes[0].log.append(vec![forget.draft()], Until::SyncedSoon).await.map(drop)
+    });
+    settle().await;
+    let behind = vec![CommitBody::default().draft()];
+    drop(store.inner.volumes[0].log.append(behind, Until::Written).await.expect("it waits for no sync"));
+    disks[0].fail_syncs(1);
+    clock.advance(Duration::from_millis(5));
+    check_error(patient.join().await, ErrorKind::Failed, "sync");
+    // The other log says what is aborted.
+    write_value(&store, "later", Some("value")).await;
+    disks.iter().for_each(MemoryDisk::kill);
+}
+
+/// Aborts that the logs of a store record, in all segments.
+async fn recorded_aborts(store: &Store) -> usize {
+    let mut count = 0;
+    for volume in &store.inner.volumes {
+        let segments: Vec<_> = volume.directory.segments.read().values().cloned().collect();
+        for log in segments.iter().filter(|segment| segment.header.kind == SegmentKind::Log) {
+            let mut scan = Scan::new(log, SEGMENT_HEADER_BYTES).await.expect("its length is known");
+            while let Some(record) = scan.next().await.expect("it can be read") {
+                count += usize::from(record.is(Kind::Abort));
+            }
+        }
+    }
+    count
+}
+
+/// The last snapshot lets the logs record the abort again, after the positions from which the next start replays.
+#[tokio::test]
+async fn a_stop_is_clean_although_an_aborted_commit_stays() {
+    let disks = [MemoryDisk::default(), MemoryDisk::default()];
+    crash_with_abort_that_stays(&disks).await;
+    for (index, was_closed) in [false, true, true, true].into_iter().enumerate() {
+        let store = try_open_all(&disks, two()).await.unwrap();
+        assert_eq!((store.was_closed(), store.inner.aborted.count()), (was_closed, 1), "start {index}");
+        assert_eq!(read(&store, "key").await, Some(pattern(1, 100)));
+        if index.is_multiple_of(2) {
+            write_value(&store, "more", Some("value")).await;
+        }
+        store.close().await.unwrap();
+    }
+    // What the last snapshot does not show is never taken for a clean stop.
+    let store = try_open_all(&disks, two()).await.unwrap();
+    write_value(&store, "more", Some("newer")).await;
+    store.inner.snapshot().await.unwrap();
+    assert!(!store.inner.has_news());
+    write_value(&store, "more", Some("newest")).await;
+    assert!(store.inner.has_news());
+}
+
+#[tokio::test]
+async fn an_idle_store_with_an_aborted_commit_writes_no_snapshots() {
+    let disks = [MemoryDisk::default(), MemoryDisk::default()];
+    crash_with_abort_that_stays(&disks).await;
+    // Only the first start replays changes that no snapshot shows.
+    for snapshots in [1, 0] {
+        let (store, clock) = open_two(&disks).await;
+        for _ in 0..3 {
+            clock.advance(Duration::from_secs(610));
+            rest(&store).await;
+        }
+        assert_eq!(store.counters().snapshots, snapshots);
+        assert_eq!(store.inner.aborted.count(), 1);
+        store.close().await.unwrap();
+    }
+}
+
+/// Each log records the abort again at each snapshot, and a start reads it in all of them.
+#[tokio::test]
+async fn what_is_aborted_is_recorded_once_per_log_however_often_the_store_crashes() {
+    let disks = [MemoryDisk::default(), MemoryDisk::default()];
+    crash_with_abort_that_stays(&disks).await;
+    for crash in 0..6 {
+        let store = try_open_all(&disks, two()).await.unwrap();
+        assert_eq!(store.inner.aborted.count(), 1, "crash {crash}");
+        assert_eq!(read(&store, "key").await, Some(pattern(1, 100)));
+        let before = recorded_aborts(&store).await;
+        store.inner.snapshot().await.unwrap();
+        assert_eq!(recorded_aborts(&store).await, before + 2, "crash {crash}");
+        disks.iter().for_each(MemoryDisk::kill);
+    }
 }

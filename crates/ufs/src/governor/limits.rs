@@ -11,8 +11,8 @@ use tokio::sync::Notify;
 use tracing::Instrument;
 use tracing::field::{Empty, debug};
 
-use super::state::{Circuit, DeniedWrites, GovernorState, LastError};
-use super::{CallObserver, Caller, GovernorSettings, Lane, Work, is_an_answer, is_trouble};
+use super::state::{Circuit, DeniedWrites, GovernorState, LastError, RefusedWrites};
+use super::{CallObserver, Caller, GovernorSettings, Lane, Work, is_an_answer, is_silence, is_trouble};
 use crate::{Error, ErrorKind, Result};
 
 /// The adaptive limit is halved at most this often: requests that are in flight at the first refusal get the same
@@ -29,6 +29,10 @@ const RETRY_PAUSE: Duration = Duration::from_millis(50);
 /// no success shows that the keys have got the permission.
 const DENIALS_AGE: Duration = Duration::from_secs(600);
 
+/// A write that found no room counts for this long, unless an upload shows before that there is room. Uploads
+/// that fail wait less for their next try: an hour at most, by default.
+const NO_ROOM_AGE: Duration = Duration::from_secs(4200);
+
 pub struct Governor {
     env: Env,
     settings: GovernorSettings,
@@ -39,6 +43,10 @@ pub struct Governor {
 
 struct State {
     running: u32,
+    /// Requests of both lanes that wait for their answer.
+    in_flight: u32,
+    /// While there are some: when the under store answered last, or when the first of them was sent.
+    silent_since: Option<Duration>,
     limit: u32,
     successes: u32,
     halved_at: Option<Duration>,
@@ -52,6 +60,8 @@ struct State {
     throttled: u64,
     /// By bucket, of at most [`BUCKETS_MAX`].
     denials: BTreeMap<String, Denials>,
+    /// The same.
+    refusals: BTreeMap<String, Refusal>,
     last_error: Option<LastError>,
 }
 
@@ -66,6 +76,20 @@ struct Denials {
 impl Denials {
     fn count_still(&self, now: Duration) -> bool {
         now.saturating_sub(self.last_at) < DENIALS_AGE
+    }
+}
+
+/// The last write of a bucket for which the under store had no room, or that it could not take because it is read-only.
+struct Refusal {
+    kind: ErrorKind,
+    bytes: u64,
+    error: String,
+    at: Duration,
+}
+
+impl Refusal {
+    fn counts_still(&self, now: Duration) -> bool {
+        now.saturating_sub(self.at) < NO_ROOM_AGE
     }
 }
 
@@ -155,10 +179,27 @@ impl Drop for Slot<'_> {
     }
 }
 
+/// A request that waits for its answer.
+struct InFlight<'a> {
+    governor: &'a Governor,
+}
+
+impl Drop for InFlight<'_> {
+    fn drop(&mut self) {
+        let mut state = self.governor.state.lock();
+        state.in_flight -= 1;
+        if state.in_flight == 0 {
+            state.silent_since = None;
+        }
+    }
+}
+
 impl Governor {
     pub fn new(env: Env, settings: GovernorSettings, observer: Option<Arc<dyn CallObserver>>) -> Self {
         let state = State {
             running: 0,
+            in_flight: 0,
+            silent_since: None,
             limit: settings.concurrency_max.max(1),
             successes: 0,
             halved_at: None,
@@ -170,6 +211,7 @@ impl Governor {
             errors: 0,
             throttled: 0,
             denials: BTreeMap::new(),
+            refusals: BTreeMap::new(),
             last_error: None,
         };
         Self { env, settings, observer, state: Mutex::new(state), freed: Notify::new() }
@@ -201,6 +243,7 @@ impl Governor {
             failures_in_a_row,
             limit: state.limit,
             running: state.running,
+            silent_for: state.silent_since.map(|since| now.saturating_sub(since)),
             calls: state.calls,
             errors: state.errors,
             throttled: state.throttled,
@@ -215,6 +258,15 @@ impl Governor {
         let mut present = state.denials.iter().filter(|(_, denials)| denials.count_still(now));
         let (bucket, denials) = present.find(|(_, denials)| denials.count >= at_least)?;
         Some(DeniedWrites { bucket: bucket.clone(), count: denials.count, last: denials.last.clone() })
+    }
+
+    /// The first bucket that the under store has no room for, or that is read-only. Other writes may have succeeded
+    /// since, but no upload of as many bytes.
+    pub fn refused_writes(&self) -> Option<RefusedWrites> {
+        let now = self.env.clock.monotonic();
+        let state = self.state.lock();
+        let (bucket, refusal) = state.refusals.iter().find(|(_, refusal)| refusal.counts_still(now))?;
+        Some(RefusedWrites { bucket: bucket.clone(), kind: refusal.kind, error: refusal.error.clone() })
     }
 
     pub(super) async fn pause_before_retry(&self, tries: u32) {
@@ -237,6 +289,7 @@ impl Governor {
             Lane::Background => Some(self.take_turn().await),
         };
         let started = self.env.clock.monotonic();
+        let _in_flight = self.send(started);
         // The names follow the conventions for RPC: the under store is another service.
         let span = tracing::info_span!(
             target: forebay_env::SPANS,
@@ -280,11 +333,17 @@ impl Governor {
                 breaker.probing = true;
                 Ok(true)
             }
-            Some(_) => Err(Error::new(
-                ErrorKind::Unavailable,
+            Some(_) => Err(Error::unsent(
                 "the circuit breaker of the under store is open after repeated failures: requests are refused until a probe succeeds",
             )),
         }
+    }
+
+    fn send(&self, now: Duration) -> InFlight<'_> {
+        let mut state = self.state.lock();
+        state.in_flight += 1;
+        state.silent_since.get_or_insert(now);
+        InFlight { governor: self }
     }
 
     async fn take_turn(&self) -> Slot<'_> {
@@ -338,10 +397,42 @@ impl Governor {
         }
     }
 
+    /// Of a write. `upload_bytes`: the size of an upload, which shows that there is room when it succeeds.
+    pub(super) fn learn_room(&self, bucket: &str, upload_bytes: Option<u64>, error: Option<&Error>) {
+        let now = self.env.clock.monotonic();
+        let mut state = self.state.lock();
+        match error {
+            None => {
+                let has_room = |refusal: &Refusal| {
+                    let is_as_large = |bytes: u64| refusal.kind == ErrorKind::ReadOnly || bytes >= refusal.bytes;
+                    upload_bytes.is_some_and(is_as_large)
+                };
+                if state.refusals.get(bucket).is_some_and(has_room) {
+                    state.refusals.remove(bucket);
+                }
+            }
+            Some(error) if matches!(error.kind, ErrorKind::NoSpace | ErrorKind::ReadOnly) => {
+                state.refusals.retain(|_, refusal| refusal.counts_still(now));
+                // Others leave within the time that refusals count.
+                if state.refusals.len() < BUCKETS_MAX || state.refusals.contains_key(bucket) {
+                    let before = state.refusals.get(bucket).filter(|refusal| refusal.kind == error.kind);
+                    let bytes = upload_bytes.unwrap_or(0).max(before.map_or(0, |refusal| refusal.bytes));
+                    let refusal = Refusal { kind: error.kind, bytes, error: error.to_string(), at: now };
+                    state.refusals.insert(bucket.to_owned(), refusal);
+                }
+            }
+            Some(_) => {}
+        }
+    }
+
     fn learn(&self, work: Work, bucket: &str, error: Option<&Error>, is_probe: bool) {
         let now = self.env.clock.monotonic();
         let mut state = self.state.lock();
         state.calls += 1;
+        // Silence ends with any answer, and an error may be one.
+        if error.is_none_or(|error| !is_silence(error.kind)) {
+            state.silent_since = Some(now);
+        }
         if let Some(breaker) = state.breaker(work, bucket) {
             breaker.probing &= !is_probe;
         }

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::ErrorKind;
+
 /// Whether requests go through.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Circuit {
@@ -24,6 +26,8 @@ pub struct GovernorState {
     /// How many background requests may run at once, and how many do.
     pub limit: u32,
     pub running: u32,
+    /// How long requests of any lane have been in flight without an answer to any of them.
+    pub silent_for: Option<Duration>,
     pub calls: u64,
     /// Calls that failed. An answer such as "no such object" is no failure.
     pub errors: u64,
@@ -40,6 +44,17 @@ pub struct DeniedWrites {
     pub count: u64,
     /// What the under store said when it denied the last of them.
     pub last: String,
+}
+
+/// The last write of a bucket for which the under store has no room ([`ErrorKind::NoSpace`]), or that it refused
+/// because it is read-only ([`ErrorKind::ReadOnly`]).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RefusedWrites {
+    /// Its name among those behind the governor. Empty when it is the only one.
+    pub bucket: String,
+    pub kind: ErrorKind,
+    /// What the under store said.
+    pub error: String,
 }
 
 /// The last error of an under store.

@@ -4,6 +4,7 @@ use futures::StreamExt;
 
 use super::*;
 use crate::memory::{MemoryUnderStore, Mood};
+use crate::passed::{Outcome, note};
 use crate::under_store::pass_read;
 
 fn key() -> ObjectKey {
@@ -55,15 +56,47 @@ async fn reads_that_pass_through_open_the_circuit_and_stop_at_an_open_one() {
     let (env, clock) = Env::simulated(1);
     let governor = govern(&env, &settings(), None);
     let passing = Passing { governor: Arc::clone(&governor), lane: Lane::Foreground, bucket: "a".to_owned() };
-    let pass = async |status: u16| pass_read(&passing, async move { status }, |status| *status).await;
-    for status in [404, 501, 500, 500, 502] {
-        assert_eq!(pass(status).await.expect("it is sent"), status, "clients get the answer as it is");
+    let pass = async |outcome: Outcome| {
+        let call = async move {
+            note(outcome);
+            outcome
+        };
+        pass_read(&passing, call).await
+    };
+    // What this side can't send is no trouble of the under store.
+    for outcome in [Outcome::NotSent; 5].into_iter().chain([404, 501].map(Outcome::Answered)) {
+        pass(outcome).await.expect("clients get the answer as it is");
+    }
+    assert!(!governor.is_open(Work::Read));
+    for outcome in [Outcome::Answered(500), Outcome::Unanswered, Outcome::Answered(502)] {
+        assert_eq!(pass(outcome).await.expect("it is sent"), outcome, "clients get the answer as it is");
     }
     assert!(governor.is_open(Work::Read));
-    assert_eq!(pass(200).await.unwrap_err().kind, ErrorKind::Unavailable);
+    assert_eq!(pass(Outcome::Answered(200)).await.unwrap_err().kind, ErrorKind::Unavailable);
     clock.advance(Duration::from_secs(2));
-    assert_eq!(pass(200).await.expect("it is the probe"), 200);
+    pass(Outcome::Answered(200)).await.expect("it is the probe");
     assert!(!governor.is_open(Work::Read));
+}
+
+#[tokio::test]
+async fn an_under_store_is_silent_while_no_request_is_answered() {
+    let (env, clock) = Env::simulated(1);
+    let governor = govern(&env, &settings(), None);
+    let passing = Passing { governor: Arc::clone(&governor), lane: Lane::Foreground, bucket: "a".to_owned() };
+    assert_eq!(governor.state().silent_for, None, "nothing was sent");
+    let held = pass_read(&passing, std::future::pending::<()>());
+    let mut held = Box::pin(held);
+    assert!(futures::poll!(held.as_mut()).is_pending());
+    clock.advance(Duration::from_secs(8));
+    assert_eq!(governor.state().silent_for, Some(Duration::from_secs(8)));
+    for (status, silent) in [(500, 8), (404, 0)] {
+        pass_read(&passing, async move { note(Outcome::Answered(status)) }).await.expect("the circuit is closed");
+        assert_eq!(governor.state().silent_for, Some(Duration::from_secs(silent)), "{status}");
+    }
+    clock.advance(Duration::from_secs(3));
+    assert_eq!(governor.state().silent_for, Some(Duration::from_secs(3)), "one is still in flight");
+    drop(held);
+    assert_eq!(governor.state().silent_for, None, "a request that was abandoned waits no more");
 }
 
 /// The under store answers: it needs fewer requests, not none.
@@ -94,11 +127,11 @@ async fn who_takes_no_writes_is_read_all_the_same() {
     let store = Governed::new(Arc::new(memory.clone()), Arc::clone(&governor), Lane::Background);
     memory.set_mood(Mood::Refuse(ErrorKind::Unavailable));
     for _ in 0..3 {
-        store.delete(&key(), Condition::Always).await.unwrap_err();
+        assert!(!store.delete(&key(), Condition::Always).await.unwrap_err().is_unsent());
     }
     memory.set_mood(Mood::Well);
     assert!(matches!(governor.state().circuit, Circuit::Open { .. }));
-    store.delete(&key(), Condition::Always).await.unwrap_err();
+    assert!(store.delete(&key(), Condition::Always).await.unwrap_err().is_unsent());
     store.head(&key()).await.unwrap();
     assert!(governor.is_open(Work::Write), "an answer to a read says nothing of writes");
     clock.advance(Duration::from_secs(1));
@@ -324,4 +357,43 @@ async fn denied_writes_count_by_bucket_until_one_is_taken_or_none_was_denied_for
     denies.set_mood(Mood::Well);
     denied.delete(&key(), Condition::Always).await.unwrap();
     assert_eq!(governor.denied_writes(1), None, "it may be written");
+}
+
+/// Small writes may succeed on a disk that has no room for large ones.
+#[tokio::test]
+async fn a_refusal_for_lack_of_room_is_known_at_once_and_until_there_is_room() {
+    let (env, clock) = Env::simulated(6);
+    let governor = Arc::new(Governor::new(env, settings(), None));
+    let memory = MemoryUnderStore::default();
+    let store = Governed::new(Arc::new(memory.clone()), Arc::clone(&governor), Lane::Foreground).bucket("a");
+    let put = async |bytes: usize| {
+        let info = Arc::new(ObjectInfo::new(bytes as u64, ETag::new("e"), 0));
+        let source = crate::conformance::source(vec![1; bytes].into());
+        store.put(&key(), Upload { generation: Generation(1), info, source, condition: Condition::Always }).await
+    };
+    let known = || governor.refused_writes().map(|refused| (refused.bucket, refused.kind));
+    let refuse = async |kind: ErrorKind, bytes: usize| {
+        memory.set_mood(Mood::Refuse(kind));
+        assert_eq!(put(bytes).await.unwrap_err().kind, kind);
+        memory.set_mood(Mood::Well);
+        assert_eq!(known(), Some(("a".to_owned(), kind)));
+    };
+    refuse(ErrorKind::NoSpace, 500).await;
+    refuse(ErrorKind::NoSpace, 10).await;
+    put(499).await.unwrap();
+    store.delete(&key(), Condition::Always).await.unwrap();
+    assert!(known().is_some(), "these need less room");
+    put(500).await.unwrap();
+    assert_eq!(known(), None);
+    refuse(ErrorKind::ReadOnly, 500).await;
+    store.delete(&key(), Condition::Always).await.unwrap();
+    assert!(known().is_some(), "there may have been nothing to delete");
+    put(1).await.unwrap();
+    assert_eq!(known(), None);
+    for _ in 0..20 {
+        refuse(ErrorKind::NoSpace, 500).await;
+    }
+    assert!(!governor.is_open(Work::Write), "the under store answers");
+    clock.advance(Duration::from_secs(4200));
+    assert_eq!(known(), None);
 }

@@ -33,6 +33,7 @@ use super::skew::Skew;
 use crate::Result;
 use crate::governor::CallObserver;
 use crate::options::OpenOptions;
+use crate::passed::Noted;
 
 /// The region that the client signs for when nothing names one. Most S3-compatible servers expect it.
 const DEFAULT_REGION: &str = "us-east-1";
@@ -100,7 +101,7 @@ pub async fn connect(endpoint: Option<&str>, region: Option<&str>, options: &Ope
     }
     let config = aws_sdk_s3::config::Builder::from(&loader.load().await).force_path_style(endpoint.is_some());
     let answers = AnswerCheck::default();
-    let mut config = config.interceptor(skew.clone()).interceptor(answers.clone());
+    let mut config = config.interceptor(skew.clone()).interceptor(answers.clone()).interceptor(Noted);
     if let Some(observer) = &options.observer {
         config = config.interceptor(Counted::new(observer));
     }

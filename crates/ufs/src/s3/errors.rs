@@ -51,7 +51,8 @@ where
         }
         _ => chain(&error).map(ToString::to_string).collect::<Vec<_>>().join(": "),
     };
-    Error { kind, context: format!("{}: {}", context(), reason.trim()), source: Some(Box::new(error)) }
+    let unsent = matches!(error, SdkError::DispatchFailure(_)) && is_connecting(&error);
+    Error { kind, context: format!("{}: {}", context(), reason.trim()), source: Some(Box::new(error)), unsent }
 }
 
 fn of_answer(code: &str, status: u16, effect: Effect) -> ErrorKind {
@@ -221,7 +222,7 @@ fn chain<'a>(error: &'a (dyn StdError + 'static)) -> impl Iterator<Item = &'a (d
 /// There was no connection, so nothing was sent. The kernel also says of an open connection that its host is out of
 /// reach: only while one is made, that means the same.
 fn never_connected(error: &(dyn StdError + 'static)) -> bool {
-    let is_connecting = chain(error).any(|error| error.downcast_ref::<HttpError>().is_some_and(HttpError::is_connect));
+    let is_connecting = is_connecting(error);
     chain(error).any(|error| {
         let refused = error.downcast_ref::<io::Error>().is_some_and(|error| match error.kind() {
             io::ErrorKind::ConnectionRefused => true,
@@ -229,6 +230,15 @@ fn never_connected(error: &(dyn StdError + 'static)) -> bool {
             _ => false,
         });
         refused || error.to_string().contains("HTTP connect timeout")
+    })
+}
+
+/// The request needed a new connection, and there was none. An open connection may fail with the same error of the
+/// kernel.
+fn is_connecting(error: &(dyn StdError + 'static)) -> bool {
+    chain(error).any(|error| {
+        error.downcast_ref::<HttpError>().is_some_and(HttpError::is_connect)
+            || error.to_string().contains("HTTP connect timeout")
     })
 }
 
@@ -247,9 +257,13 @@ mod tests {
 
     use super::*;
 
-    fn of_write(error: Box<dyn StdError + Send + Sync>) -> ErrorKind {
+    fn failed_write(error: Box<dyn StdError + Send + Sync>) -> Error {
         let error: SdkError<PutObjectError, HttpResponse> = SdkError::dispatch_failure(ConnectorError::io(error));
-        classify(error, Effect::Write, || "put".to_owned()).kind
+        classify(error, Effect::Write, || "put".to_owned())
+    }
+
+    fn of_write(error: Box<dyn StdError + Send + Sync>) -> ErrorKind {
+        failed_write(error).kind
     }
 
     #[tokio::test]
@@ -257,11 +271,13 @@ mod tests {
         let client = Client::builder(TokioExecutor::new()).build_http::<Empty<Bytes>>();
         // No connection can be made to all hosts at once.
         let connecting = client.get("http://255.255.255.255:9/".parse().unwrap()).await.unwrap_err();
-        assert_eq!(of_write(connecting.into()), ErrorKind::Unavailable);
+        let unsent = failed_write(connecting.into());
+        assert!(unsent.kind == ErrorKind::Unavailable && unsent.is_unsent());
         for kind in [io::ErrorKind::HostUnreachable, io::ErrorKind::NetworkUnreachable] {
             assert_eq!(of_write(io::Error::from(kind).into()), ErrorKind::Ambiguous, "{kind}");
         }
-        assert_eq!(of_write(io::Error::from(io::ErrorKind::ConnectionRefused).into()), ErrorKind::Unavailable);
+        let refused = failed_write(io::Error::from(io::ErrorKind::ConnectionRefused).into());
+        assert!(refused.kind == ErrorKind::Unavailable && !refused.is_unsent());
     }
 
     #[test]

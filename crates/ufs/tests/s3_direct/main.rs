@@ -2,6 +2,7 @@
 
 mod gateways;
 mod listings;
+mod passing;
 mod wrong_bodies;
 
 use std::collections::BTreeMap;

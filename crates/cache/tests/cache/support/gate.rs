@@ -41,6 +41,8 @@ pub(crate) enum Way {
     HoldLists,
     /// Lists wait until the way is another.
     DelayLists,
+    /// No connection can be made.
+    Unconnected,
     /// HEADs are refused.
     RefuseHeads(ErrorKind),
     /// GETs send this many bytes and then fail.
@@ -183,6 +185,10 @@ impl Gate {
     }
 
     fn refused(&self, key: &ObjectKey) -> Result<()> {
+        if *self.way.borrow() == Way::Unconnected {
+            self.seen.lock().refusals += 1;
+            return Err(Error::unsent("the gate is out of reach"));
+        }
         let kind = match &*self.way.borrow() {
             Way::Refuse(refused, kind) if refused == key.as_str() => *kind,
             Way::RefuseOnce(kind) => *kind,

@@ -46,12 +46,15 @@ fn facts() -> Facts {
         concurrency_limit: 64,
         concurrency_max: 64,
         running: 0,
+        silent_ms: None,
         calls: 0,
         errors: 0,
         throttled: 0,
         last_error: None,
         last_error_ms: None,
         problem: None,
+        problem_id: None,
+        checking: false,
         requests_per_second_max: 0,
         upload_bandwidth_max: 0,
     };
@@ -67,6 +70,7 @@ fn facts() -> Facts {
         rejected_disk_full: 0,
         users_file: None,
         users: None,
+        cluster_users: None,
         certificate: None,
         replaced_rules: None,
         is_cut_off: false,
@@ -100,6 +104,8 @@ fn a_healthy_worker_has_no_notice_and_every_condition_is_cleared() {
             "writes-rejected",
             "users-file-refused",
             "users-file-empty",
+            "cluster-users-refused",
+            "users-file-outdated",
             "certificate-expires",
             "policies-replaced",
             "disks-full",
@@ -114,6 +120,8 @@ fn a_healthy_worker_has_no_notice_and_every_condition_is_cleared() {
             "credentials-refused",
             "bucket-missing",
             "permission-missing",
+            "under-store-full",
+            "under-store-read-only",
             "under-store-failing"
         ]
     );
@@ -276,6 +284,12 @@ fn refusals_and_full_disks_are_told_with_what_is_full() {
         "larger than the disk, 102.0 GiB for this directory on a file system of 100.0 GiB, and",
     );
     check(|facts| facts.users_file = Some("line 3".into()), "users-file-refused", "", "line 3");
+    let unusable: fn(&mut Facts) = |facts| facts.cluster_users = Some(UsersProblem::Unusable("why".into()));
+    check(unusable, "cluster-users-refused", "", "the previous users stay in force here: why");
+    let refused: fn(&mut Facts) = |facts| facts.cluster_users = Some(UsersProblem::FileRefused("why".into()));
+    check(refused, "cluster-users-refused", "", "can't become those of the cluster: why");
+    let outdated: fn(&mut Facts) = |facts| facts.cluster_users = Some(UsersProblem::OtherFile("w2".into()));
+    check(outdated, "users-file-outdated", "", "the newest change, on worker w2");
     const NONE: FileCounts = FileCounts { users: 0, anonymous_grants: 0 };
     check(|facts| facts.users = Some(NONE), "users-file-empty", "", "all but the root user");
     for counts in [FileCounts { users: 1, ..NONE }, FileCounts { anonymous_grants: 1, ..NONE }] {
@@ -317,6 +331,8 @@ fn an_under_store_that_refuses_us_is_told_by_its_reason() {
         (ErrorKind::Credentials, "credentials-refused"),
         (ErrorKind::NoBucket, "bucket-missing"),
         (ErrorKind::Denied, "permission-missing"),
+        (ErrorKind::NoSpace, "under-store-full"),
+        (ErrorKind::ReadOnly, "under-store-read-only"),
         (ErrorKind::Unavailable, "under-store-unreachable"),
         (ErrorKind::Unsupported, "under-store-failing"),
     ] {
