@@ -20,13 +20,15 @@ JDK_MINIMUM = 24
 BUCKET = "lake"
 # Of TPC-H: 600,000 rows of line items.
 SCALE = "sf0.1"
-# Only what the engine needs for itself must fit: six servers run at once.
+# Only what the engine needs for itself must fit: eight servers run at once.
 HEAP = "1200M"
 CATALOGS = ("hive", "iceberg")
 # What is measured, and a copy of it that servers warm up with after their start.
 MEASURED, WARM_UP = "measured", "warm_up"
 WARM_UP_PASSES = 3
 DIRECT, CACHED, THROUGH = "Trino alone", "Trino with `fs.cache`", "Forebay"
+# What is left of a query when the S3 is near: no cache of files saves more.
+NEAR = "Trino alone, S3 without the 30 ms"
 # Forebay's policy: what a query engine writes into tables is not replaced by others.
 CONFIG = """
 [[policy]]
@@ -224,12 +226,14 @@ def java_home():
 class Contender:
     """Two servers of Trino that reach the S3 in the same way."""
 
-    def __init__(self, setting, stack, objects, metastore, caches=False, forebay=False):
+    def __init__(self, setting, stack, objects, metastore, caches=False, forebay=False, near=False):
         self.store = stack.enter_context(setting.started(CountingS3, objects))
-        distant = peers.Distant(self.store).start()
-        stack.callback(distant.stop)
-        self.forebay = stack.enter_context(setting.started(peers.Forebay, behind=distant, config=CONFIG)) if forebay else None
-        directly = self.forebay or distant
+        store = self.store
+        if not near:
+            store = peers.Distant(self.store).start()
+            stack.callback(store.stop)
+        self.forebay = stack.enter_context(setting.started(peers.Forebay, behind=store, config=CONFIG)) if forebay else None
+        directly = self.forebay or store
         self.trinos = [stack.enter_context(setting.started(Trino, directly, metastore, caches)) for _ in range(2)]
 
     def restart_trino(self):
@@ -315,6 +319,7 @@ def trino(setting):
             DIRECT: Contender(setting, stack, objects, metastore),
             CACHED: Contender(setting, stack, objects, metastore, caches=True),
             THROUGH: Contender(setting, stack, objects, metastore, forebay=True),
+            NEAR: Contender(setting, stack, objects, metastore, near=True),
         }
         boto(contenders[DIRECT].store).create_bucket(Bucket=BUCKET)
         create_tables(contenders[DIRECT].trinos[0])

@@ -36,13 +36,7 @@ pub(crate) struct Payload {
 
 impl Payload {
     pub(crate) fn new(seed: u64) -> Self {
-        let random = SeededRandom::new(seed);
-        let mut block: Vec<u8> = Vec::with_capacity(BLOCK_BYTES + 8);
-        while block.len() < BLOCK_BYTES {
-            block.extend_from_slice(&random.next_u64().to_le_bytes());
-        }
-        block.truncate(BLOCK_BYTES);
-        Self { block }
+        Self { block: SeededRandom::new(seed).bytes(BLOCK_BYTES) }
     }
 
     /// The content of an object of this key and size when it is written for the `version`th time. Two versions in a row

@@ -19,7 +19,7 @@ use forebay_catalog::records::{self, ObjectRecord, State};
 use forebay_types::{BucketName, ChecksumNames, ObjectKey, ObjectPath};
 use forebay_ufs::{ErrorKind, UnderStore};
 use futures::future::BoxFuture;
-use futures::{FutureExt, StreamExt, stream};
+use futures::{FutureExt, StreamExt, TryStreamExt, stream};
 
 use crate::home::lost::not_all_at_home;
 use crate::list::changes::{CHANGES_MAX, Changed};
@@ -39,8 +39,9 @@ const GROUP_RECORDS: usize = 4;
 /// Names that are requested first from an under store below a common prefix that may be empty.
 const GROUP_NAMES: usize = 100;
 
-/// Common prefixes that may be empty, for which an under store is asked at the same time.
-const GROUPS_ASKED_MAX: usize = 16;
+/// Names for which an under store is asked at the same time: common prefixes that may be empty, and keys that may have
+/// changed.
+const NAMES_ASKED_MAX: usize = 16;
 
 /// After this time, a page ends with the names that are known by then. S3 allows that, and clients do not wait much
 /// longer for an answer.
@@ -84,10 +85,10 @@ impl Worker {
         let under_store = mount.foreground.as_ref();
         if !self.lists_by_token(under_store) {
             let at = self.home.positions.by_name(request.start_after.clone());
-            return Ok(self.list_in(bucket, under_store, request, at).await?.0);
+            return Ok(self.list_in(bucket, under_store, request, at, self.late_at()).await?.0);
         }
         let (_listing, at) = self.home.positions.begin(bucket, request);
-        let (page, at) = self.list_in(bucket, under_store, request, at).await?;
+        let (page, at) = self.list_in(bucket, under_store, request, at, self.late_at()).await?;
         if let (Some(next), Some(at)) = (&page.next, at) {
             self.home.positions.keep(bucket, request, next, at);
         }
@@ -100,17 +101,23 @@ impl Worker {
         self.others.is_none() && under_store.lists_by_token()
     }
 
-    /// A page, and the position of the names after it. The position may also be that of names before them.
+    /// When a page that begins now may end early.
+    fn late_at(&self) -> Option<Duration> {
+        Some(self.env.clock.monotonic() + PAGE_TIME)
+    }
+
+    /// A page, and the position of the names after it. The position may also be that of names before them. After
+    /// `late_at`, the page may end early, even without a name.
     fn list_in<'a>(
         &'a self,
         bucket: &'a BucketName,
         under_store: &'a dyn UnderStore,
         request: &'a ListObjects,
         mut at: Position,
+        late_at: Option<Duration>,
     ) -> BoxFuture<'a, Result<(ObjectPage, Option<Position>)>> {
         async move {
             let mut page = Page::default();
-            let late_at = self.env.clock.monotonic() + PAGE_TIME;
             let ask =
                 move |prefix: String| async move { self.has_objects(bucket, under_store, &prefix, request).await };
             let least = if under_store.lists_by_token() { TOKEN_PAGE_MIN } else { 0 };
@@ -121,19 +128,18 @@ impl Worker {
                 // One more name shows that there is another page.
                 let wanted = request.limit - page.names + 1;
                 let questions: Vec<_> = region.doubtful().into_iter().map(ask).collect();
-                let mut answers = stream::iter(questions).buffered(wanted.min(GROUPS_ASKED_MAX));
+                let mut answers = stream::iter(questions).buffered(wanted.min(NAMES_ASKED_MAX));
                 for (name, item) in region.items {
                     let keep = match &item {
                         Item::Object(_) | Item::Prefix => true,
                         Item::Doubtful => {
-                            let answer = if page.has_begun() {
-                                match self.before(late_at, answers.next()).await {
+                            let answer = match late_at.filter(|_| page.has_begun()) {
+                                Some(late_at) => match self.before(late_at, answers.next()).await {
                                     Some(answer) => answer,
                                     None => return Ok((page.cut(), Some(at))),
-                                }
-                            } else {
-                                // Otherwise the next page would begin where this one did.
-                                answers.next().await
+                                },
+                                // Before a page has begun, the next one would begin where this one did.
+                                None => answers.next().await,
                             };
                             answer.expect("there is one for each such prefix")?
                         }
@@ -154,8 +160,15 @@ impl Worker {
                 if page.names == request.limit && region.is_cut_by_under_store {
                     return Ok((page.turn(), Some(at)));
                 }
-                if page.has_begun() && self.env.clock.monotonic() >= late_at {
-                    return Ok((page.cut(), Some(at)));
+                if late_at.is_some_and(|late_at| self.env.clock.monotonic() >= late_at) {
+                    // The names up to here need not be listed again. A marker within a group would skip the rest of it.
+                    let end = at.after.clone().filter(|end| group_of(request, end).is_none_or(|group| group == end));
+                    if let Some(end) = end.filter(|end| Some(end) > request.start_after.as_ref()) {
+                        return Ok((page.cut_behind(end), Some(at)));
+                    }
+                    if page.has_begun() {
+                        return Ok((page.cut(), Some(at)));
+                    }
                 }
                 // This cache may have deleted all names of many regions.
                 limit = (2 * limit).min(REMOTE_PAGE);
@@ -184,7 +197,7 @@ impl Worker {
             ListObjects { prefix: prefix.to_owned(), start_after, limit: 1, revalidates, ..ListObjects::default() };
         // Covers the deletes in most directories.
         let at = Position { page_limit: GROUP_NAMES, ..self.home.positions.by_name(request.start_after.clone()) };
-        let (page, _) = self.list_in(bucket, under_store, &request, at).await?;
+        let (page, _) = self.list_in(bucket, under_store, &request, at, None).await?;
         Ok(!page.objects.is_empty())
     }
 
@@ -252,12 +265,17 @@ impl Worker {
             let key = path.key.as_str();
             end.is_none_or(|end| key <= end || key.starts_with(end))
         };
-        for (path, change) in changes {
+        let look = move |(path, change): (ObjectPath, Change)| async move {
             let object = match change {
                 Change::Written(object) => Some(object),
                 Change::Deleted => None,
                 Change::Unknown => look_up(under_store, &path).await?,
             };
+            Ok::<_, crate::Error>((path, object))
+        };
+        let looks: Vec<_> = changes.into_iter().map(look).collect();
+        let mut looked = stream::iter(looks).buffered(NAMES_ASKED_MAX);
+        while let Some((path, object)) = looked.try_next().await? {
             lay_over(&mut items, request, path.key.as_str(), object);
         }
         for Listed { path, record, checksums } in records.into_iter().take_while(|listed| is_inside(&listed.path)) {
@@ -517,6 +535,12 @@ impl Page {
     /// A page that ends early. It may show nothing.
     fn cut(mut self) -> ObjectPage {
         self.next = self.left_out.take().or_else(|| self.last.take());
+        self.finish()
+    }
+
+    /// The same, with all names shown up to this one.
+    fn cut_behind(mut self, end: String) -> ObjectPage {
+        self.next = Some(end);
         self.finish()
     }
 

@@ -771,6 +771,8 @@ impl Worker {
         mount: &Mount,
         Outcome { done, before, noted, may_wait }: Outcome,
     ) -> Result<()> {
+        // The commit may wait long, and others may change the object meanwhile.
+        let answered = self.home.validity.now();
         let _lock = self.lock_key(path).await?;
         let current = self.current(path).await?;
         let is_concerned = |now: &&ObjectRecord| now.generation == sent.generation || current.waits();
@@ -814,7 +816,7 @@ impl Worker {
         self.home.settle.recorded(path);
         self.home.odd_etags.forget_base(sent.dirty_since);
         if unchanged {
-            self.home.validity.mark_valid(sent.generation);
+            self.home.validity.mark_valid_at(sent.generation, answered);
         }
         if is_deleted {
             self.note_deleted(path, before);

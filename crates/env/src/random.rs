@@ -62,6 +62,16 @@ impl SeededRandom {
         let first = Self::new(seed).next_u64().wrapping_add(index);
         Self::new(Self::new(first).next_u64())
     }
+
+    /// The next `length` bytes. Tests make megabytes of them, and are built without optimisation.
+    pub fn bytes(&self, length: usize) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(length.next_multiple_of(8));
+        while bytes.len() < length {
+            bytes.extend_from_slice(&self.next_u64().to_le_bytes());
+        }
+        bytes.truncate(length);
+        bytes
+    }
 }
 
 impl Random for SeededRandom {

@@ -16,7 +16,7 @@ use aws_sdk_s3::presigning::PresigningConfig;
 use aws_sdk_s3::primitives::ByteStream;
 use aws_sdk_s3::types::{CompletedMultipartUpload, CompletedPart};
 use bytes::Bytes;
-use forebay_env::random::{Random, SeededRandom};
+use forebay_env::random::SeededRandom;
 use futures::{StreamExt, TryStreamExt};
 use harness::eventually;
 use harness::ledger::{Ledger, check_bucket, list, read};
@@ -42,13 +42,8 @@ fn peak_memory(process: u32) -> u64 {
 /// The pieces of an object that nobody holds whole.
 fn pieces(seed: u64, size: usize) -> impl Iterator<Item = Bytes> + Send {
     let piece = 1 << 20;
-    (0..size.div_ceil(piece)).map(move |index| {
-        let random = SeededRandom::new(seed + index as u64);
-        let length = piece.min(size - index * piece);
-        let mut bytes: Vec<u8> = (0..length.div_ceil(8)).flat_map(|_| random.next_u64().to_le_bytes()).collect();
-        bytes.truncate(length);
-        bytes.into()
-    })
+    (0..size.div_ceil(piece))
+        .map(move |index| SeededRandom::new(seed + index as u64).bytes(piece.min(size - index * piece)).into())
 }
 
 /// Sends an object in one request, with its length known and nothing else.

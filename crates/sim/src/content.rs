@@ -4,7 +4,6 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use forebay_env::Random;
 use forebay_env::random::SeededRandom;
 use forebay_types::{ETag, Tags};
 use md5::{Digest, Md5};
@@ -18,9 +17,7 @@ pub struct Body {
 
 impl Body {
     pub(crate) fn bytes(self) -> Bytes {
-        let random = SeededRandom::new(u64::from(self.seed));
-        let words = (0..self.size.div_ceil(8)).flat_map(|_| random.next_u64().to_le_bytes());
-        words.take(self.size as usize).collect::<Vec<_>>().into()
+        SeededRandom::new(u64::from(self.seed)).bytes(self.size as usize).into()
     }
 }
 

@@ -408,10 +408,10 @@ impl Appender {
             true => open.segment.write_synced(open.offset, buffers).await,
             false => open.segment.write(open.offset, buffers).await,
         };
-        let end = Position { segment: open.segment.key().number, offset };
         if let Err(error) = written {
-            return Err(self.give_up(error, end, appended).await);
+            return Err(self.give_up(error, appended).await);
         }
+        let end = Position { segment: open.segment.key().number, offset };
         self.aborted_recorded = recorded + aborted.len();
         if bytes > 0 {
             *self.changes_end.lock() = Some(end);
@@ -428,10 +428,10 @@ impl Appender {
         Ok(appended)
     }
 
-    /// Handles a failed write up to `end`. What it left after the end of the log is cut off; when that is not possible,
+    /// Handles a failed write. What it left after the end of the log is cut off; when that is not possible,
     /// the directory takes no more writes. The records may then be there after a restart, so they are aborted:
     /// neither later commits in other directories nor snapshots know of them.
-    async fn give_up(&self, error: std::io::Error, end: Position, appended: Vec<Appended>) -> Error {
+    async fn give_up(&self, error: std::io::Error, appended: Vec<Appended>) -> Error {
         let error = self.directory.refused("could not append to the log", error);
         let cut = match &self.open {
             // Durably: a sync of others may have brought the records to the disk.
@@ -445,7 +445,6 @@ impl Appender {
             self.directory.fail(&format!("could not cut the log: {error}"));
         }
         if error.kind != ErrorKind::Full || cut.is_err() {
-            *self.end.lock() = end;
             // Nothing else follows these records in this log, except the padding of their page.
             let abort = appended.iter().find_map(Appended::abort).map(|abort| AbortBody { last: u64::MAX, ..abort });
             // Drop the marks first, as in `answer_written`.

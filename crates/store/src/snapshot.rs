@@ -309,7 +309,8 @@ fn position_in(volume: &Volume, end: Position) -> Option<Position> {
     match volume.directory.failed() {
         None => Some(end),
         Some(_) if volume.log.is_applying() => None,
-        // It takes no more writes. What the tables do not show of it was not acknowledged.
+        // It takes no more writes, and a power cut may take the end of its log. What the tables do not show of it was
+        // not acknowledged, and is recorded as aborted.
         Some(_) => Some(Position { segment: volume.directory.next_number(), offset: 0 }),
     }
 }

@@ -118,14 +118,14 @@ impl Load<'_> {
             let request =
                 ListObjects { prefix, start_after, limit: BATCH_OBJECTS, revalidates: true, ..ListObjects::default() };
             let page = run.with_retries(|| run.worker.list(bucket, &request)).await?;
-            let Some(last) = page.objects.last().map(|object| object.key.clone()) else { return Ok(()) };
+            let last = page.objects.last().and_then(|object| ObjectKey::new(&object.key).ok());
             let keys = page.objects.into_iter().filter_map(|object| ObjectKey::new(&object.key).ok());
             let paths = keys.map(|key| ObjectPath::new(bucket.clone(), key)).filter(|path| run.is_about(path));
             let loads = paths.map(|path| async move { self.load(path).await });
             let mut loads = stream::iter(loads.collect::<Vec<_>>()).buffer_unordered(run.concurrency(CONCURRENCY));
             while loads.next().await.is_some() {}
             // A restart cannot continue after a name that is not a valid key.
-            if ObjectKey::new(&last).is_ok() {
+            if let Some(last) = last {
                 run.checkpoint(&format!("/{bucket}/{last}")).await?;
             }
             match page.next {

@@ -71,6 +71,9 @@ impl Worker {
         let page = under_store.list(request).await?;
         // A read may have found a key absent since then, and others may have written it before the answer.
         self.drop_absences_below(bucket, &request.prefix);
+        if !page.objects.is_empty() || !page.prefixes.is_empty() {
+            self.begin_page(bucket, &request.prefix, Duration::ZERO).await;
+        }
         self.metrics.list_pages.get_or_create(&PageLabels { source: PageSource::under_store }).inc();
         let kept = Arc::new(KeptPage { page, limit: request.limit, since, marks, begun, until: begun + ttl });
         if !ttl.is_zero() {

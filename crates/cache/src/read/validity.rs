@@ -136,11 +136,7 @@ impl Validity {
         known
     }
 
-    pub(crate) fn mark_valid(&self, generation: Generation) {
-        self.mark_valid_at(generation, self.now());
-    }
-
-    fn now(&self) -> Moment {
+    pub(crate) fn now(&self) -> Moment {
         Moment::of(self.env.clock.monotonic())
     }
 
@@ -207,9 +203,9 @@ mod tests {
     fn what_is_noted_ages_and_the_latest_is_noted_first() {
         let (env, clock) = Env::simulated(1);
         let before = validity(&env, 1);
-        before.mark_valid(Generation(1));
+        before.mark_valid_at(Generation(1), before.now());
         clock.advance(MINUTE / 2);
-        before.mark_valid(Generation(2));
+        before.mark_valid_at(Generation(2), before.now());
         clock.advance(MINUTE / 4);
         let noted = before.encoded();
         assert_eq!(noted[8..16], 2_u64.to_be_bytes());
@@ -227,7 +223,7 @@ mod tests {
     fn a_note_is_for_the_next_start_alone() {
         let (env, _) = Env::simulated(1);
         let before = validity(&env, 7);
-        before.mark_valid(Generation(1));
+        before.mark_valid_at(Generation(1), before.now());
         let noted = before.encoded();
         assert_eq!([6, 8, 9].map(|start| validity(&env, start).decoded(&noted).len()), [0, 1, 0]);
         assert!(validity(&env, 8).decoded(b"").is_empty());

@@ -387,6 +387,7 @@ impl Worker {
             Ok(stored) => stored,
             Err(error) => return Err(self.write_failed(&path, error, dropped).await),
         };
+        let answered = self.home.validity.now();
         self.home.fence.advance(&path);
         self.home.refusals.unlearn(&path, info.headers.storage_class.as_deref());
         self.home.positions.changed(&path, || positions::Change::Written(ListedObject::described(&path, &info)));
@@ -406,7 +407,7 @@ impl Worker {
             Err(error) => tracing::warn!(%path, %error, "a written object could not be kept in the cache"),
             Ok(()) if keep => {
                 self.adjust_group(&path, &policy, generation);
-                self.home.validity.mark_valid(generation);
+                self.home.validity.mark_valid_at(generation, answered);
                 self.memory.insert(&policy, generation, MemoryObject::new(Arc::clone(&info), small));
             }
             Ok(()) => {}

@@ -188,6 +188,25 @@ async fn what_a_listing_of_another_worker_shows_is_found() {
     check(&pair.here, "a/1", Some("out"), 1).await;
 }
 
+/// A read at the home finds it absent while the listing is on its way.
+#[tokio::test]
+async fn so_is_what_has_come_since_a_listing_of_another_worker_began() {
+    let under = MemoryUnderStore::default();
+    let with = || Setup { under: Some(under.clone()), ..setup(WriteMode::WriteThrough) };
+    let pair = pair_of(with(), with()).await;
+    pair.there.foreground.set(Way::DelayLists);
+    let meanwhile = async {
+        until("the listing is on its way", || pair.there.foreground.waiting() == 1).await;
+        check(&pair.here, "a/1", None, 1).await;
+        check(&pair.here, "a/1", None, 0).await;
+        under.put_outside("a/1", "out".into());
+        pair.there.foreground.set(Way::Open);
+    };
+    let ((shown, _), ()) = futures::join!(listed(&pair.there, "a/"), meanwhile);
+    assert_eq!(shown, ["a/1"]);
+    check(&pair.here, "a/1", Some("out"), 1).await;
+}
+
 #[tokio::test]
 async fn so_is_what_a_listing_of_another_worker_shows_that_is_not_kept() {
     let under = MemoryUnderStore::default();

@@ -382,6 +382,67 @@ async fn later_pages_ask_for_what_a_request_that_passed_through_has_changed() {
     assert_eq!(keys, ["2", "4", "5", "7"]);
 }
 
+/// One after the other would take a client's patience.
+#[tokio::test]
+async fn later_pages_ask_for_many_keys_at_once() {
+    let bench = Bench::new(WriteMode::WriteBack).await;
+    bench.under.keep_listings();
+    for n in 0..100 {
+        bench.under.put_outside(&format!("{n:02}"), "out".into());
+    }
+    let bucket = BucketName::new(BUCKET).expect("a bucket");
+    let first = ListObjects { limit: 20, ..ListObjects::default() };
+    let start_after = bench.cache.list(&bucket, &first).await.unwrap().next;
+    for n in 20..80 {
+        let key = format!("{n:02}");
+        let change = bench.cache.begin_passing_change(&path(&key)).await.unwrap().expect("the object is clean");
+        bench.under.delete_outside(&key);
+        change.end().await;
+    }
+    let rest = ListObjects { start_after, limit: 1000, ..ListObjects::default() };
+    bench.foreground.set(Way::HoldAnswers);
+    let asked = async {
+        until("many are asked for", || bench.foreground.waiting() == 16).await;
+        bench.foreground.set(Way::Open);
+    };
+    let (page, ()) = futures::join!(bench.cache.list(&bucket, &rest), asked);
+    let keys: Vec<_> = page.unwrap().objects.into_iter().map(|object| object.key).collect();
+    assert_eq!(keys, (80..100).map(|n| n.to_string()).collect::<Vec<_>>());
+}
+
+/// A client that waits longer gives up, and begins from the start.
+#[tokio::test]
+async fn a_page_ends_in_time_although_all_its_names_are_deleted() {
+    for (delimiter, keeps_listings) in [(None, false), (None, true), (Some("/"), false), (Some("/"), true)] {
+        let bench = Bench::new(WriteMode::WriteBack).await;
+        if keeps_listings {
+            bench.under.keep_listings();
+        }
+        bench.background.set(Way::Closed);
+        for n in 0..1_500 {
+            bench.under.put_outside(&format!("dir/{n:05}"), "out".into());
+            bench.delete(&format!("dir/{n:05}")).await.unwrap();
+        }
+        bench.put("dir/left", "here").await.unwrap();
+        let bucket = BucketName::new(BUCKET).expect("a bucket");
+        let delimiter = delimiter.map(str::to_owned);
+        let mut request = ListObjects { prefix: "dir/".to_owned(), delimiter, limit: 2, ..ListObjects::default() };
+        bench.foreground.set(Way::DelayLists);
+        let slow = async {
+            until("the page is requested", || bench.foreground.waiting() == 1).await;
+            bench.clock.advance(Duration::from_secs(11));
+            bench.foreground.set(Way::Open);
+        };
+        let (page, ()) = futures::join!(bench.cache.list(&bucket, &request), slow);
+        let page = page.unwrap();
+        assert!(page.objects.is_empty() && page.prefixes.is_empty() && page.next.is_some(), "{page:?}");
+        request.start_after = page.next;
+        let page = bench.cache.list(&bucket, &request).await.unwrap();
+        let keys: Vec<_> = page.objects.iter().map(|object| object.key.as_str()).collect();
+        assert_eq!((keys, page.next), (vec!["dir/left"], None));
+    }
+}
+
 /// Thirty objects of others, of which a first page has shown twelve, and one that landed since.
 async fn check_later_pages(bench: &Bench, mut request: ListObjects) {
     let bucket = BucketName::new(BUCKET).expect("a bucket");

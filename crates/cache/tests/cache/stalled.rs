@@ -1,12 +1,16 @@
 //! A disk that does not answer for long: clients are told, and what they began is done or not, as a whole.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
 use forebay_cache::{Attributes, Conditions, ErrorKind, PutObject, Result, Written};
 use forebay_env::Task;
 use forebay_store::STALLED_AFTER;
-use forebay_types::WriteMode;
+use forebay_types::{Period, WriteMode};
 
+use crate::multipart::{complete, create, put_part};
 use crate::support::gate::Way;
-use crate::support::{Bench, create_upload, incoming, kind, others_go_on, path};
+use crate::support::{Bench, Setup, create_upload, incoming, kind, others_go_on, path, until};
 
 fn begin_put(bench: &Bench, key: &str, body: &str) -> Task<Result<Written>> {
     let (cache, body) = (bench.cache.clone(), body.to_owned());
@@ -69,4 +73,32 @@ async fn slow_uploads_are_waited_for_while_disks_answer() {
     bench.foreground.set(Way::Open);
     waiting.join().await.unwrap();
     assert_eq!(bench.under("key").unwrap(), "first");
+}
+
+/// Another program may replace the object while the disk takes its time.
+#[tokio::test]
+async fn an_uploaded_copy_is_as_fresh_as_the_answer_to_its_upload() {
+    let with = Setup::new(WriteMode::WriteThrough).policy(|rule| rule.metadata_ttl = Some(Period::from_secs(1)));
+    let bench = with.open().await;
+    let upload = create(&bench, "key").await;
+    let parts = [put_part(&bench, &upload, 1, 100).await];
+    bench.foreground.set(Way::Closed);
+    let is_complete = AtomicBool::new(false);
+    let meanwhile = async {
+        until("the object is on its way", || bench.foreground.waiting() == 1).await;
+        bench.disk.hold_syncs(true);
+        bench.foreground.set(Way::Open);
+        until("the object is there", || bench.under("key").is_some()).await;
+        others_go_on().await;
+        bench.under.put_outside("key", "of another program".into());
+        bench.clock.advance(Duration::from_secs(2));
+        assert!(!is_complete.load(Ordering::Relaxed), "the disk takes its time");
+        bench.disk.hold_syncs(false);
+    };
+    let completing = async {
+        complete(&bench, &upload, &parts).await.unwrap();
+        is_complete.store(true, Ordering::Relaxed);
+    };
+    futures::join!(completing, meanwhile);
+    assert_eq!(bench.get("key").await.unwrap(), "of another program");
 }

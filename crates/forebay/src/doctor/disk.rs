@@ -6,8 +6,8 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 use std::time::Duration;
 
+use forebay_env::Env;
 use forebay_env::random::SeededRandom;
-use forebay_env::{Env, Random};
 use rustix::fs::{Advice, OFlags};
 use tokio_util::sync::CancellationToken;
 
@@ -135,11 +135,7 @@ struct Block {
 
 impl Block {
     fn random() -> Self {
-        let random = SeededRandom::new(0xf0_2e_ba_11);
-        let mut memory = Vec::with_capacity(BLOCK_BYTES + ALIGNMENT);
-        while memory.len() < BLOCK_BYTES + ALIGNMENT {
-            memory.extend_from_slice(&random.next_u64().to_ne_bytes());
-        }
+        let memory = SeededRandom::new(0xf0_2e_ba_11).bytes(BLOCK_BYTES + ALIGNMENT);
         let start = memory.as_ptr().align_offset(ALIGNMENT);
         assert!(start < ALIGNMENT, "bytes can be aligned");
         Self { memory, start }

@@ -10,7 +10,7 @@ use aws_sdk_s3::operation::get_object::GetObjectError;
 use aws_sdk_s3::primitives::ByteStream;
 use aws_sdk_s3::types::{CompletedMultipartUpload, CompletedPart};
 use bytes::Bytes;
-use forebay_env::random::{Random, SeededRandom};
+use forebay_env::random::SeededRandom;
 use futures::{StreamExt, TryStreamExt};
 
 /// One write of a key. Its bytes follow from it.
@@ -26,10 +26,8 @@ impl Content {
         let mut text = String::new();
         let _ = writeln!(text, "{key} {} {}", self.number, self.size);
         let mut bytes = text.into_bytes();
-        let random = SeededRandom::new(self.number);
-        while bytes.len() < self.size {
-            bytes.extend_from_slice(&random.next_u64().to_le_bytes());
-        }
+        let rest = self.size.saturating_sub(bytes.len());
+        bytes.extend(SeededRandom::new(self.number).bytes(rest));
         bytes.truncate(self.size);
         bytes.into()
     }

@@ -116,8 +116,11 @@ impl Operations {
             marker: Some(encoding.write(input.marker.unwrap_or_default())),
             max_keys: Some(limit as i32),
             is_truncated: Some(page.next.is_some()),
-            // Without a delimiter, the last key says the same.
-            next_marker: page.next.filter(|_| has_delimiter).map(|next| encoding.write(next)),
+            // Without a delimiter, the last key says the same, unless the page has ended early.
+            next_marker: page
+                .next
+                .filter(|next| has_delimiter || !ends_with(&page.objects, next))
+                .map(|next| encoding.write(next)),
             contents: Some(page.objects.into_iter().map(|object| shown(object, encoding, Some(&user))).collect()),
             common_prefixes: encoding.prefixes(page.prefixes),
             delimiter: given(input.delimiter).map(|delimiter| encoding.write(delimiter)),
@@ -190,7 +193,7 @@ impl Operations {
         let list = ListObjects { prefix, delimiter, start_after, limit, revalidates };
         let page = self.page(&input.bucket, list, &user, &mapper).await?;
         // A common prefix has no version, be it shown or left out. Source: as of `behind_group`.
-        let ends_with_object = page.objects.last().is_some_and(|last| page.next.as_ref() == Some(&last.key));
+        let ends_with_object = page.next.as_ref().is_some_and(|next| ends_with(&page.objects, next));
         let versions = page.objects.into_iter().map(|object| shown_version(object, encoding, &user));
         let output = ListObjectVersionsOutput {
             versions: Some(versions.collect()),
@@ -209,6 +212,11 @@ impl Operations {
         };
         Ok(S3Response::new(output))
     }
+}
+
+/// Whether this is the key of the last object.
+fn ends_with(objects: &[ListedObject], key: &str) -> bool {
+    objects.last().is_some_and(|last| last.key == key)
 }
 
 /// Without a DisplayName, which Amazon S3 gives no more since November 2025.

@@ -17,7 +17,7 @@ use forebay_cache::{
 use forebay_catalog::{Catalog, EmbeddedCatalog, Generations, SlotSet, Transaction, Versioned, Watch};
 use forebay_env::clock::ManualClock;
 use forebay_env::disk::memory::MemoryDisk;
-use forebay_env::{Clock, Disk, Env, Random};
+use forebay_env::{Clock, Disk, Env};
 use forebay_store::{Store, ValueWrite};
 use forebay_types::{
     BucketName, ETag, Generation, ObjectPath, Period, PolicyRule, StorageState, UserMetadata, WriteMode,
@@ -601,9 +601,7 @@ pub(crate) fn if_matches(etag: &ETag) -> Conditions {
 
 /// Bytes that differ from place to place and from seed to seed, so that no part of a body passes for another.
 pub(crate) fn pattern(seed: u64, size: usize) -> Bytes {
-    let random = forebay_env::random::SeededRandom::new(seed);
-    let words = (0..size.div_ceil(8)).flat_map(|_| random.next_u64().to_le_bytes());
-    words.take(size).collect::<Vec<_>>().into()
+    forebay_env::random::SeededRandom::new(seed).bytes(size).into()
 }
 
 /// The seeds to run: the one of `FOREBAY_TEST_SEED`, or `count` fixed ones.
